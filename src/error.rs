@@ -89,8 +89,8 @@ pub enum Error {
     TypedAndLeased(i32),
     /// The layout has no worker field, so there is no number to lease.
     NothingToLease(Layout),
-    /// The server has no leased number now, or may not draw any more with it.
-    NoLease(NoLease),
+    /// The server has no leased number now, or may not draw any more with it: why, in words.
+    NoLease(Box<Report>),
     /// Dense values are drawn on a server without a registry.
     NoRegistry,
     /// A text that is not the name of a tag.
@@ -105,8 +105,8 @@ pub enum Error {
     TagTooFar { tag: String, fleet: String },
     /// This many tags are in use on this server, which is the limit.
     TooManyTags(usize),
-    /// Both blocks of a tag are used up, and no other one has come.
-    NoBlock(NoBlock),
+    /// Both blocks of a tag are used up, and no other one has come: why, in words.
+    NoBlock(Box<Report>),
     /// `snowflake_settled()` on a standby.
     SettledOnStandby,
     /// `snowflake_settled()` on a server with two lanes.
@@ -123,45 +123,6 @@ pub enum Error {
     TooManyPrepared,
     /// The library comes before Citus in `shared_preload_libraries`.
     BeforeCitus,
-}
-
-/// What a process has met last at the registry, and since when.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Fails {
-    /// In milliseconds since 1970.
-    pub since_ms: i64,
-    /// As far as the session's user may see it.
-    pub shown: String,
-    /// All of it.
-    pub logged: String,
-}
-
-/// Why there is no block.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NoBlock {
-    pub tag: String,
-    /// What the process that reserves blocks has met last.
-    pub failing: Option<Fails>,
-    /// Whether that process runs.
-    pub has_worker: bool,
-    /// Whether it can run on this server at all: neither in single-user mode nor under pg_upgrade.
-    pub can_lease: bool,
-}
-
-/// Why there is no leased number.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NoLease {
-    /// The end of the lease that is over, in milliseconds since 1970; `None` if there was none.
-    pub over_ms: Option<i64>,
-    /// Before which instant no number can be used, in milliseconds since 1970, if that is known.
-    pub gap_until_ms: Option<i64>,
-    /// What the process that leases the number has met last. `None` if it has met nothing, or was
-    /// not started.
-    pub failing: Option<Fails>,
-    /// Whether that process runs.
-    pub has_worker: bool,
-    /// Whether it can run on this server at all: neither in single-user mode nor under pg_upgrade.
-    pub can_lease: bool,
 }
 
 /// When a clock that is behind permits the next draw.
@@ -257,52 +218,24 @@ impl Reportable for Busy {
     }
 }
 
-/// What PostgreSQL reports.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Report {
-    pub sqlstate: PgSqlErrorCode,
-    /// The primary message: one line, lower case, no period.
-    pub message: String,
-    /// Facts in full sentences.
-    pub detail: Option<String>,
-    /// The DETAIL of [`log`](Self::log), where the log may say more than the session's user sees.
-    pub logged: Option<String>,
-    /// What to do about it, in full sentences.
-    pub hint: Option<String>,
-    /// The heading of its entry in `docs/runbook.md`, which the HINT ends with.
-    pub entry: Option<&'static str>,
+/// What PostgreSQL reports. A session that may not see all of it gets `open` in place of the
+/// DETAIL.
+pub type Report = snowflake_registry::Report<PgSqlErrorCode>;
+
+/// How a report is sent.
+pub trait Sent {
+    /// Reports it at a level. Returns only below ERROR.
+    fn report(self, level: PgLogLevel);
+
+    /// Writes it to the server's log, with its consequence in front of the message. A session that
+    /// sets `client_min_messages` to `log` does not get it.
+    fn log(self, consequence: &str);
 }
 
-impl Report {
-    pub fn new(sqlstate: PgSqlErrorCode, message: impl Into<String>) -> Self {
-        Self { sqlstate, message: message.into(), detail: None, logged: None, hint: None, entry: None }
-    }
-
-    /// The same with the heading of its entry in the runbook. `tests/pages` compares it with the
-    /// reference, which names the entry of each message.
-    pub fn entry(self, heading: &'static str) -> Self {
-        Self { entry: Some(heading), ..self }
-    }
-
-    /// The same with a DETAIL.
-    pub fn detail(self, detail: impl Into<String>) -> Self {
-        Self { detail: Some(detail.into()), ..self }
-    }
-
-    /// The same with a DETAIL about what fails, which the log has in full.
-    fn failing(self, fails: &Fails, detail: impl Fn(&str) -> String) -> Self {
-        Self { detail: Some(detail(&fails.shown)), logged: Some(detail(&fails.logged)), ..self }
-    }
-
-    /// The same with a HINT.
-    pub fn hint(self, hint: impl Into<String>) -> Self {
-        Self { hint: Some(hint.into()), ..self }
-    }
-
-    /// Reports it at a level. Returns only below ERROR.
-    pub fn report(self, level: PgLogLevel) {
-        let mut report = ErrorReport::new(self.sqlstate, self.message, "snowflake_id");
-        if let Some(detail) = self.detail {
+impl Sent for Report {
+    fn report(self, level: PgLogLevel) {
+        let mut report = ErrorReport::new(self.code, self.message, "snowflake_id");
+        if let Some(detail) = self.open.or(self.detail) {
             report = report.set_detail(detail);
         }
         let entry = self.entry.map(|entry| format!("See \"{entry}\" in docs/runbook.md."));
@@ -313,12 +246,9 @@ impl Report {
         report.report(level);
     }
 
-    /// Writes it to the server's log, with its consequence in front of the message. A session that
-    /// sets `client_min_messages` to `log` does not get it.
-    pub fn log(self, consequence: &str) {
+    fn log(self, consequence: &str) {
         let message = format!("snowflake_id: {consequence}: {}", self.message);
-        let detail = self.logged.clone().or(self.detail);
-        Self { message, detail, ..self }.report(PgLogLevel::LOG_SERVER_ONLY);
+        Self { message, open: None, ..self }.report(PgLogLevel::LOG_SERVER_ONLY);
     }
 }
 
@@ -349,7 +279,7 @@ impl Reportable for IdError {
             Self::NoField { field, .. } => report.hint(format!("Pass 0 as the {field}, or choose another layout.")),
             Self::PartMissing(field) => report.hint(format!("Use the form of the function that takes {field}_id.")),
             Self::NoBackup => report.hint("Turn off \"snowflake_id.backup_worker\", or choose another layout."),
-            Self::Time { first_ms, last_ms, .. } => Report { sqlstate: ERRCODE_DATETIME_FIELD_OVERFLOW, ..report }
+            Self::Time { first_ms, last_ms, .. } => Report { code: ERRCODE_DATETIME_FIELD_OVERFLOW, ..report }
                 .detail(format!("The layout holds times from {} to {}.", Utc(*first_ms), Utc(*last_ms))),
         }
     }
@@ -620,7 +550,7 @@ impl Reportable for Error {
                 format!("layout \"{}\" has no worker number that a registry could lease", known_as(layout)),
             )
             .hint("Choose a layout with a worker field, or remove \"snowflake_id.registry\"."),
-            Self::NoLease(why) => why.report(),
+            Self::NoLease(why) | Self::NoBlock(why) => (**why).clone(),
             Self::NoRegistry => Report::new(
                 ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
                 "this server has no registry, from which the values of a tag come",
@@ -673,7 +603,6 @@ impl Reportable for Error {
                 format!("{most} tags are in use on this server, which is the limit"),
             )
             .hint("SELECT * FROM snowflake_segment_stat shows them. A tag that is deleted in the registry makes room."),
-            Self::NoBlock(why) => why.report(),
             Self::SettledOnStandby => {
                 Report::new(ERRCODE_FEATURE_NOT_SUPPORTED, "snowflake_settled() does not work on a standby")
                     .detail("Only the primary knows which open transactions have drawn ids.")
@@ -728,80 +657,6 @@ impl Reportable for Error {
                  on ids. The server still draws ids.",
             )
             .hint("In \"shared_preload_libraries\", put citus before snowflake_id, and restart the server."),
-        }
-    }
-}
-
-impl Reportable for NoLease {
-    fn report(&self) -> Report {
-        let report = Report::new(
-            ERRCODE_SYSTEM_ERROR,
-            match self.over_ms {
-                Some(over_ms) => format!("the lease of this server's worker number ended at {}", Utc(over_ms)),
-                None => "this server has no worker number yet".to_owned(),
-            },
-        )
-        .entry("No worker number");
-        if let Some(until_ms) = self.gap_until_ms {
-            return report
-                .detail(format!(
-                    "No number can be used before {}: the registry may have lost leases, as after a failover or a \
-                     restore, which end by then.",
-                    Utc(until_ms)
-                ))
-                .hint(
-                    "Ids go on then by themselves; a restart does not help. To draw ids before, give this server a \
-                     configured number outside of the fleet's range (\"snowflake_id.worker_id\").",
-                );
-        }
-        match &self.failing {
-            Some(fails) => report
-                .failing(fails, |why| format!("Since {}, the registry has not leased one: {why}", Utc(fails.since_ms)))
-                .hint(
-                    "SELECT * FROM snowflake_lease shows what the server knows. It goes on trying, and draws ids again \
-                     as soon as it has a number.",
-                ),
-            None if self.has_worker => report
-                .detail("The process that leases one has not had an answer from the registry yet.")
-                .hint("Check the registry, and try again."),
-            None if !self.can_lease => report
-                .detail("In single-user mode, and under pg_upgrade, no background worker leases one.")
-                .hint("Start the server as usual to draw ids."),
-            None => report.detail("The background worker that leases one does not run.").hint(
-                "If the server's log says that there are too many background workers, raise \
-                     \"max_worker_processes\" and restart the server.",
-            ),
-        }
-    }
-}
-
-impl Reportable for NoBlock {
-    fn report(&self) -> Report {
-        let report = Report::new(
-            ERRCODE_SYSTEM_ERROR,
-            format!("no values of tag \"{}\" are left on this server", showable(&self.tag)),
-        )
-        .entry("No block of values");
-        match &self.failing {
-            Some(fails) => report
-                .failing(fails, |why| format!("Since {}, the registry has not given any: {why}", Utc(fails.since_ms)))
-                .hint(
-                    "SELECT * FROM snowflake_segment_stat shows what the server knows. It goes on trying, and draws values \
-                     again as soon as it has some.",
-                ),
-            None if self.has_worker => report
-                .detail("The process that reserves them has not had an answer from the registry yet.")
-                .hint(
-                    "Check the registry, and try again. If values are drawn faster than they are reserved, raise \
-                     least_step and greatest_step of the tag in the registry.",
-                ),
-            None if !self.can_lease => report
-                .detail("In single-user mode, and under pg_upgrade, no background worker reserves them.")
-                .hint("Start the server as usual to draw values."),
-            None => report.detail("The background worker that reserves them does not run.").hint(
-                "If the server's log says that there are too many background workers, raise \
-                     \"max_worker_processes\" and restart the server.",
-            ),
         }
     }
 }

@@ -726,9 +726,9 @@ fn snowflake_lease() -> TableIterator<
         status.offset_ms,
         status.renewals,
         status.failures,
-        status.error.map(|reason| reason.whole.text()),
+        status.failing.map(|failing| failing.whole.text()),
         instant(status.failed_ms),
-        instant(status.failing_since_ms),
+        instant(status.failing.map(|failing| failing.since_ms)),
         Some(status.pid).filter(|pid| *pid != 0),
         server.count(Counter::LeaseWaits),
         server.time_ms(Counter::LeaseWaitMicros),
@@ -810,7 +810,7 @@ fn snowflake_segment_stat() -> TableIterator<
             counts.waits as i64,
             counts.wait_micros as f64 / 1000.0,
             counts.refused as i64,
-            failing.map(|failing| failing.error.whole.text()),
+            failing.map(|failing| failing.whole.text()),
             failing.map(|failing| timestamptz(failing.since_ms)),
         )
     }))

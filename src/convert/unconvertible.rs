@@ -7,7 +7,7 @@ use pgrx::prelude::PgSqlErrorCode::*;
 use pgrx::prelude::*;
 use snowflake_core::layout::Layout;
 
-use crate::error::{Busy, Error, Report, Reportable, known_as};
+use crate::error::{Busy, Error, Report, Reportable, Sent, known_as};
 use crate::postgres::text::legible;
 
 /// Why a column cannot become a snowflake column. A table is given by its qualified name in SQL,
@@ -294,7 +294,7 @@ fn all_of(reasons: &[Unconvertible]) -> Report {
     Report {
         detail: Some(lines.join("\n")),
         hint: (!hints.is_empty()).then(|| hints.join("\n")),
-        ..Report::new(reports[0].sqlstate, message)
+        ..Report::new(reports[0].code, message)
     }
 }
 
@@ -339,7 +339,7 @@ impl ConversionNotice<'_> {
     /// Sends the message: a WARNING, or a NOTICE.
     pub fn send(&self) {
         let report = self.report();
-        let level = if report.sqlstate == ERRCODE_WARNING { PgLogLevel::WARNING } else { PgLogLevel::NOTICE };
+        let level = if report.code == ERRCODE_WARNING { PgLogLevel::WARNING } else { PgLogLevel::NOTICE };
         report.report(level);
     }
 }

@@ -1,4 +1,5 @@
-//! What the background worker tells operators: notices, failures and gaps between leases, in words.
+//! What the background worker tells operators: notices, failures and gaps between leases, in words;
+//! and what a session is told that has no number, or no block, for that reason.
 //! What went wrong with the registry itself, its crate words (`registry/error.rs`): a program that
 //! runs without PostgreSQL can say it, too.
 
@@ -10,12 +11,11 @@ use snowflake_core::layout::Layout;
 use snowflake_core::lease::{Lease, LeaseNotice};
 use snowflake_core::membership::FleetNotice;
 use snowflake_core::segment::{FARTHEST, SupplyNotice};
-use snowflake_registry::{Kind, RegistryError, RegistryReport};
+use snowflake_registry::{Kind, RegistryError};
 
 use super::{Report, known_as};
-
-/// The SQLSTATE of what keeps this server from a lease: object_not_in_prerequisite_state.
-const NOT_LEASED: &str = "55000";
+use crate::postgres::backend;
+use crate::postgres::text::showable;
 
 /// The HINT where clocks are apart.
 const CHECK_CLOCKS: &str =
@@ -238,7 +238,7 @@ fn clock_is_off(offset_ms: i64, max_borrow_ms: i64) -> Report {
 }
 
 /// Words that the lease is not renewed, and that another one begins too late: at `until_ms`.
-pub fn of_gap(held: Option<Lease>, next: Option<Lease>, until_ms: i64) -> RegistryReport {
+pub fn of_gap(held: Option<Lease>, next: Option<Lease>, until_ms: i64) -> Report {
     let until = Utc(until_ms);
     let message = match (held, next) {
         (Some(held), Some(next)) => format!(
@@ -250,37 +250,38 @@ pub fn of_gap(held: Option<Lease>, next: Option<Lease>, until_ms: i64) -> Regist
         (None, Some(next)) => format!("the lease of worker number {} begins at {until}", next.worker),
         (_, None) => format!("no number can be used before {until}"),
     };
-    RegistryReport::new(NOT_LEASED, message)
+    let report = Report::new(ERRCODE_SYSTEM_ERROR, message)
         .entry("A lease ends before another begins")
         .detail("The registry may have lost leases, as after a failover or a restore, which end by then")
         .hint(
             "Do not restart this server while it draws ids. After the gap they go on by themselves. To draw ids meanwhile, \
              give it a configured number outside of the fleet's range (\"snowflake_id.worker_id\").",
-        )
+        );
+    Report { open: Some(report.message.clone()), ..report }
 }
 
 /// Words that no blocks of values are reserved, and why.
-pub fn not_supplied(why: RegistryReport) -> Report {
+pub fn not_supplied(why: Report) -> Report {
     with_consequence("no blocks of values are reserved, and sessions draw from those that are left", why)
 }
 
 /// Returns a report for the server's log, with the consequence in front of the message.
-fn with_consequence(consequence: &str, report: RegistryReport) -> Report {
+fn with_consequence(consequence: &str, report: Report) -> Report {
     let message = format!("snowflake_id: {consequence}: {}", report.message);
     let logged = Report::new(ERRCODE_SYSTEM_ERROR, message);
-    Report { detail: report.detail.map(sentence), hint: report.hint, entry: Some(report.entry), ..logged }
+    Report { detail: report.detail.map(sentence), hint: report.hint, entry: report.entry, ..logged }
 }
 
 /// Adds to a HINT that a restart would cost this server its number.
-pub fn without_restart(report: RegistryReport) -> RegistryReport {
+pub fn without_restart(report: Report) -> Report {
     let hint = report.hint.unwrap_or_default();
     let hint = format!("Do not restart this server, because it would have no number then. {hint}");
-    RegistryReport { hint: Some(hint), ..report }
+    Report { hint: Some(hint), ..report }
 }
 
 /// Words that the lease is not renewed, and why: from when until when there is a gap, if one is
 /// known, and the lease that the server has.
-pub fn not_renewed(gap: Option<(i64, i64)>, lease: Option<Lease>, is_standby: bool, why: RegistryReport) -> Report {
+pub fn not_renewed(gap: Option<(i64, i64)>, lease: Option<Lease>, is_standby: bool, why: Report) -> Report {
     let consequence = match (gap, lease) {
         (Some((from_ms, until_ms)), _) => {
             let generates = if is_standby { "would generate no ids if promoted," } else { "generates no ids" };
@@ -294,6 +295,146 @@ pub fn not_renewed(gap: Option<(i64, i64)>, lease: Option<Lease>, is_standby: bo
         (None, None) => "no worker number is leased, and the server draws no ids".to_owned(),
     };
     with_consequence(&consequence, why)
+}
+
+/// A text of limited length, in shared memory.
+#[derive(Debug, Clone, Copy)]
+pub struct Line {
+    length: usize,
+    bytes: [u8; 480],
+}
+
+impl Line {
+    /// Takes a text, or as much of it as there is room for.
+    fn new(text: &str) -> Self {
+        let mut bytes = [0; 480];
+        let length = text.floor_char_boundary(bytes.len());
+        bytes[..length].copy_from_slice(&text.as_bytes()[..length]);
+        Self { length, bytes }
+    }
+
+    /// Returns the text.
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.bytes[..self.length]).into_owned()
+    }
+}
+
+/// What the background worker has met last at the registry, in shared memory.
+#[derive(Debug, Clone, Copy)]
+pub struct Failing {
+    /// Since when, in milliseconds since 1970.
+    pub since_ms: i64,
+    /// For operators. It may say where the registry is, and how it is reached.
+    pub whole: Line,
+    /// For every role.
+    pub open: Line,
+}
+
+impl Failing {
+    /// Takes from a report what is shown of it.
+    pub fn new(since_ms: i64, why: &Report) -> Self {
+        let whole = why.whole();
+        Self { since_ms, whole: Line::new(&whole), open: Line::new(why.open.as_ref().unwrap_or(&whole)) }
+    }
+}
+
+/// The background worker, where a session misses what it gets from the registry.
+#[derive(Debug, Clone, Copy)]
+pub struct WorkerSeen {
+    /// What it has met last. `None` if it has met nothing, or was not started.
+    pub failing: Option<Failing>,
+    /// Whether it runs.
+    pub runs: bool,
+    /// Whether it can run on this server at all: neither in single-user mode nor under pg_upgrade.
+    pub can_run: bool,
+}
+
+/// Words why this server has no leased number: where the lease that is over has ended, and before
+/// which instant no number can be used, if that is known.
+pub fn no_lease(over_ms: Option<i64>, gap_until_ms: Option<i64>, worker: &WorkerSeen) -> Report {
+    let report = Report::new(
+        ERRCODE_SYSTEM_ERROR,
+        match over_ms {
+            Some(over_ms) => format!("the lease of this server's worker number ended at {}", Utc(over_ms)),
+            None => "this server has no worker number yet".to_owned(),
+        },
+    )
+    .entry("No worker number");
+    if let Some(until_ms) = gap_until_ms {
+        return report
+            .detail(format!(
+                "No number can be used before {}: the registry may have lost leases, as after a failover or a restore, \
+                 which end by then.",
+                Utc(until_ms)
+            ))
+            .hint(
+                "Ids go on then by themselves; a restart does not help. To draw ids before, give this server a \
+                 configured number outside of the fleet's range (\"snowflake_id.worker_id\").",
+            );
+    }
+    without_supply(report, worker, &NUMBER)
+}
+
+/// Words why this server has no values of a tag.
+pub fn no_block(tag: &str, worker: &WorkerSeen) -> Report {
+    let message = format!("no values of tag \"{}\" are left on this server", showable(tag));
+    without_supply(Report::new(ERRCODE_SYSTEM_ERROR, message).entry("No block of values"), worker, &BLOCKS)
+}
+
+/// The words for what a server gets from the registry.
+struct Supplied {
+    does: &'static str,
+    has_not: &'static str,
+    view: &'static str,
+    draws: &'static str,
+    again: &'static str,
+    /// What may help if the worker runs, and nothing has failed.
+    more: &'static str,
+}
+
+const NUMBER: Supplied = Supplied {
+    does: "leases one",
+    has_not: "leased one",
+    view: "snowflake_lease",
+    draws: "ids",
+    again: "a number",
+    more: "",
+};
+
+const BLOCKS: Supplied = Supplied {
+    does: "reserves them",
+    has_not: "given any",
+    view: "snowflake_segment_stat",
+    draws: "values",
+    again: "some",
+    more: " If values are drawn faster than they are reserved, raise least_step and greatest_step of the tag in the \
+           registry.",
+};
+
+/// Says what the worker has met, and what to do about it.
+fn without_supply(report: Report, worker: &WorkerSeen, words: &Supplied) -> Report {
+    let Supplied { does, has_not, view, draws, again, more } = words;
+    match &worker.failing {
+        Some(Failing { since_ms, whole, open }) => {
+            let detail =
+                |why: &Line| format!("Since {}, the registry has not {has_not}: {}", Utc(*since_ms), why.text());
+            let open = (!backend::may_monitor()).then(|| detail(open));
+            Report { open, ..report }.detail(detail(whole)).hint(format!(
+                "SELECT * FROM {view} shows what the server knows. It goes on trying, and draws {draws} again as soon as \
+                 it has {again}."
+            ))
+        }
+        None if worker.runs => report
+            .detail(format!("The process that {does} has not had an answer from the registry yet."))
+            .hint(format!("Check the registry, and try again.{more}")),
+        None if !worker.can_run => report
+            .detail(format!("In single-user mode, and under pg_upgrade, no background worker {does}."))
+            .hint(format!("Start the server as usual to draw {draws}.")),
+        None => report.detail(format!("The background worker that {does} does not run.")).hint(
+            "If the server's log says that there are too many background workers, raise \"max_worker_processes\" and \
+             restart the server.",
+        ),
+    }
 }
 
 /// Ends a text with a period.
@@ -313,15 +454,15 @@ fn uuid(uuid: u128) -> String {
 }
 
 /// Words why there is no lease. `own` is this server's layout, and whether it has a backup number.
-pub fn worded(failure: &Failure<RegistryError>, kind: Kind, own: Option<(&Layout, bool)>) -> RegistryReport {
+pub fn worded(failure: &Failure<RegistryError>, kind: Kind, own: Option<(&Layout, bool)>) -> Report {
     // The core's facts do not say how to reach the registry: every role may see the DETAIL, too.
     let new = |message: String, detail: Option<String>, hint: &str| {
-        let report = RegistryReport { detail, ..RegistryReport::new(NOT_LEASED, message) };
-        RegistryReport { open: report.whole(), ..report }.hint(hint)
+        let report = Report::new(ERRCODE_SYSTEM_ERROR, message).entry("The registry reports an error").hint(hint);
+        Report { detail, ..report }
     };
     let run = |command| format!("Run {}.", program(command));
     match failure {
-        Failure::Away(error) => error.report(),
+        Failure::Away(error) => error.report().coded(ERRCODE_SYSTEM_ERROR),
         Failure::OtherLayout { layout, backup } => new(
             format!(
                 "the fleet has layout {} with \"backup_worker\" {}",

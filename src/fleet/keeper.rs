@@ -28,7 +28,7 @@ use snowflake_core::registry::{Store, Wanted};
 use snowflake_core::segment::Supply;
 use snowflake_registry::{Registry, RegistryError, open};
 
-use crate::error::fleet as texts;
+use crate::error::{Sent, fleet as texts};
 use crate::fleet::worker::{self, Worker};
 use crate::ids::stamp;
 use crate::postgres::backend::{self, SharedLatch};

@@ -10,7 +10,8 @@ use snowflake_core::fnv::fnv1a;
 use snowflake_core::segment::{PlaceRefusal, State, ValueRun};
 use snowflake_core::tag::{TAG_BYTES, Tag, TagError};
 
-use crate::error::{Error, Fails, NoBlock, Reportable};
+use crate::error::fleet::{WorkerSeen, no_block};
+use crate::error::{Error, Reportable, Sent};
 use crate::ids::database_mark;
 use crate::ids::stamp;
 use crate::ids::stats::MINUTE_MS;
@@ -287,7 +288,7 @@ impl TagSource {
                         tags.count(ticket, |counts| counts.waits += 1);
                     }
                     if !lease_status::can_lease() || !wait.wait() {
-                        break Err(Error::NoBlock(self.why_none()));
+                        break Err(self.why_none());
                     }
                 }
             }
@@ -325,13 +326,10 @@ impl TagSource {
     }
 
     /// Returns why there is no block.
-    fn why_none(&self) -> NoBlock {
-        NoBlock {
-            tag: self.tag.as_str().to_owned(),
-            failing: self.tags.failing().map(|failing| Fails::new(failing.since_ms, failing.error)),
-            has_worker: self.tags.has_worker(),
-            can_lease: lease_status::can_lease(),
-        }
+    fn why_none(&self) -> Error {
+        let (failing, runs) = (self.tags.failing(), self.tags.has_worker());
+        let worker = WorkerSeen { failing, runs, can_run: lease_status::can_lease() };
+        Error::NoBlock(Box::new(no_block(self.tag.as_str(), &worker)))
     }
 }
 

@@ -13,7 +13,7 @@ use snowflake_core::identity::{IdStamp, Identity};
 use snowflake_core::layout::{Field, Layout};
 use snowflake_core::mark::IS_CONTROL;
 
-use crate::error::{Error, Reportable, known_as};
+use crate::error::{Error, Reportable, Sent, known_as};
 use crate::postgres::backend::WallClock;
 use crate::postgres::local::Local;
 use crate::settings::configuration;
@@ -125,7 +125,7 @@ pub fn current() -> Result<IdStamp, Error> {
 /// Returns why there are no leased numbers. Call it only where [`read`] returns `None`.
 #[cold]
 pub fn no_lease() -> Error {
-    shmem::status().map_or(Error::NotPreloaded, |status| Error::NoLease(status.get().why_none()))
+    shmem::status().map_or(Error::NotPreloaded, |status| status.get().why_none())
 }
 
 /// Checks that ids can be drawn once there is a lease, if numbers are leased.

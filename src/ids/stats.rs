@@ -13,14 +13,15 @@ use snowflake_core::layout::Layout;
 use snowflake_core::segment::State;
 use snowflake_registry::shown_address;
 
-use crate::error::{Error, Reportable, few_places};
+use crate::error::fleet::Failing;
+use crate::error::{Error, Reportable, Sent, few_places};
 use crate::ids::stamp::{self, ShownNumbers};
 use crate::postgres::backend::WallClock;
 use crate::settings::guc;
 use crate::shared::lease_status::LeaseStatus;
 use crate::shared::shmem::{self, Topic};
 use crate::shared::slot::{Counter, DrawCounts, OfBackend};
-use crate::shared::tags::{Failing, TagRow};
+use crate::shared::tags::TagRow;
 
 /// The shortest time between two log lines about what happens often, in milliseconds.
 pub const MINUTE_MS: i64 = 60_000;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use snowflake_registry::{Asker, Problem, RegistryError, RegistryReport};
+use snowflake_registry::{Asker, Problem, RegistryError};
 
 /// An error: one line in lower case without a period, and what to know and to do about it in full
 /// sentences.
@@ -56,9 +56,9 @@ impl fmt::Display for Report {
     }
 }
 
-impl From<RegistryReport> for Report {
-    fn from(report: RegistryReport) -> Self {
-        let RegistryReport { message, detail, hint, .. } = report;
+impl<C> From<snowflake_registry::Report<C>> for Report {
+    fn from(report: snowflake_registry::Report<C>) -> Self {
+        let snowflake_registry::Report { message, detail, hint, .. } = report;
         Self { message, detail, hint }
     }
 }

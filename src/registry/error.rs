@@ -12,7 +12,7 @@ use snowflake_core::pace;
 
 use crate::VERSION;
 use crate::problem::Problem;
-use crate::report::{Asker, RegistryReport, seconds};
+use crate::report::{Asker, Report, seconds};
 use crate::step::RegistryStep;
 
 /// What helps where the registry takes no writes.
@@ -136,45 +136,40 @@ impl RegistryError {
         }
     }
 
-    /// Returns the SQLSTATE of [`report`](Self::report).
-    pub fn sqlstate(&self) -> String {
-        self.report().sqlstate
-    }
-
-    /// Returns the DETAIL of [`report`](Self::report).
-    pub fn detail(&self) -> Option<String> {
-        self.report().detail
-    }
-
-    /// Returns the HINT of [`report`](Self::report).
-    pub fn hint(&self) -> Option<String> {
-        self.report().hint
-    }
-
     /// Returns all that a server says of the error.
-    pub fn report(&self) -> RegistryReport {
+    pub fn report(&self) -> Report<&str> {
         self.report_of(Asker::Server)
     }
 
-    /// Returns all that is said of the error where `asker` has met it.
-    pub fn report_of(&self, asker: Asker) -> RegistryReport {
+    /// Returns all that is said of the error where `asker` has met it. The code is the SQLSTATE.
+    /// Every role may see the message without words from elsewhere.
+    pub fn report_of(&self, asker: Asker) -> Report<&str> {
+        let report = self.worded(asker);
+        let open = report.open.clone().or_else(|| Some(report.message.clone()));
+        let entry = match report.code {
+            "08001" | "08006" => "The registry cannot be reached",
+            "57P01" => "No worker number",
+            _ => "The registry reports an error",
+        };
+        Report { open, ..report }.entry(entry)
+    }
+
+    fn worded(&self, asker: Asker) -> Report<&str> {
         let (registry, fleet, program) = (asker.registry(), asker.fleet(), asker.program());
         match self {
             Self::Connect(text) => {
-                RegistryReport::new("08001", "could not connect to the registry").detail(text).hint(format!(
+                Report::new("08001", "could not connect to the registry").detail(text).hint(format!(
                     "Check {registry}, the network, and the registry's \"pg_hba.conf\". A password belongs in .pgpass \
                      or in a service file of the user that runs {program}."
                 ))
             }
             Self::TimedOut { step: RegistryStep::Connect, after } => {
-                RegistryReport::new("08001", format!("could not connect to the registry within {}", seconds(*after)))
+                Report::new("08001", format!("could not connect to the registry within {}", seconds(*after)))
                     .hint(format!("Check {registry}, the network, and whether a firewall drops packets."))
             }
             Self::TimedOut { step, after } => {
-                let report = RegistryReport::new(
-                    "08006",
-                    format!("registry did not answer within {} ({step})", seconds(*after)),
-                );
+                let report =
+                    Report::new("08006", format!("registry did not answer within {} ({step})", seconds(*after)));
                 if step.may_be_done() {
                     report.detail("The change may have been made all the same, or may still be made.").hint(
                         "If the registry has \"synchronous_standby_names\", check its standbys in \
@@ -184,7 +179,7 @@ impl RegistryError {
                     report.hint("Look for locks and load on the registry.")
                 }
             }
-            Self::Locked(by) => RegistryReport::new("55P03", "another session holds a lock in the registry")
+            Self::Locked(by) => Report::new("55P03", "another session holds a lock in the registry")
                 .detail(match by {
                     Some(by) => format!("{by} Nothing was changed."),
                     None => "Nothing was changed.".to_owned(),
@@ -194,32 +189,33 @@ impl RegistryError {
                      pg_blocking_pids() names the one that holds it. 0 stands for a prepared transaction, which \
                      pg_prepared_xacts shows. If that waits for SyncRep, check the standbys in pg_stat_replication.",
                 ),
-            Self::Stopped => RegistryReport::new("57P01", "the process is asked to end"),
+            Self::Stopped => Report::new("57P01", "the process is asked to end"),
             Self::NoDescriptor => {
-                RegistryReport::new("53000", "could not open a connection to the registry: out of file descriptors")
+                Report::new("53000", "could not open a connection to the registry: out of file descriptors")
                     .hint(format!("Raise the limit of open files (ulimit -n) of {program}."))
             }
             Self::Lost { step, text } => {
-                let report = RegistryReport::new("08006", format!("connection to the registry was lost ({step})"));
+                let report = Report::new("08006", format!("connection to the registry was lost ({step})"));
                 if step.may_be_done() {
                     report.detail(format!("{text}\nThe change may have been made all the same."))
                 } else {
                     report.detail(text)
                 }
             }
-            Self::InRecovery => RegistryReport::new("25006", "registry is a standby")
+            Self::InRecovery => Report::new("25006", "registry is a standby")
                 .detail("Only a primary can lease numbers.")
                 .hint(name_all_servers(asker)),
-            Self::ReadOnly => RegistryReport::new("25006", "registry is read-only").hint(name_all_servers(asker)),
-            Self::FsyncOff => RegistryReport::new("55000", "registry has \"fsync\" off")
+            Self::ReadOnly => Report::new("25006", "registry is read-only").hint(name_all_servers(asker)),
+            Self::FsyncOff => Report::new("55000", "registry has \"fsync\" off")
                 .detail("A crash could make it lose leases, and then ids would repeat.")
                 .hint("Set \"fsync\" to on in the registry, and reload its configuration."),
-            Self::NoSchema => RegistryReport::new("3F000", "registry's database has no schema \"snowflake_registry\"")
-                .hint(format!(
+            Self::NoSchema => {
+                Report::new("3F000", "registry's database has no schema \"snowflake_registry\"").hint(format!(
                     "Check the database that {registry} names. Run \"snowflake-registry create\", or \"psql -f \
                      registry.sql\", as the role that is to own the registry."
-                )),
-            Self::OtherVersion(found) => RegistryReport::new(
+                ))
+            }
+            Self::OtherVersion(found) => Report::new(
                 "55000",
                 match found {
                     Some(found) => format!("registry has version {found}, but {program} needs version {VERSION}"),
@@ -227,20 +223,20 @@ impl RegistryError {
                 },
             )
             .hint("Use the same version of snowflake_id on all servers, and the registry.sql that comes with it."),
-            Self::NoFleet(name) => RegistryReport::new("42704", format!("registry has no fleet \"{name}\""))
+            Self::NoFleet(name) => Report::new("42704", format!("registry has no fleet \"{name}\""))
                 .hint(format!("Check {fleet}. \"snowflake-registry add-fleet\" makes a fleet.")),
             Self::NoRights(message) => {
-                RegistryReport::new("42501", "role may not use the registry").quoting(message).hint(format!(
+                Report::new("42501", "role may not use the registry").quoting(message).hint(format!(
                     "In the registry, run the GRANT commands at the head of registry.sql for the role that {registry} \
                      names."
                 ))
             }
-            Self::NoOperator(message) => RegistryReport::new("42501", "role may not operate the registry")
+            Self::NoOperator(message) => Report::new("42501", "role may not operate the registry")
                 .quoting(message)
                 .hint("Connect as the role that owns the schema \"snowflake_registry\", or as a member of that role."),
             Self::WaitCancelled(notice) => {
                 let Diagnostic { message, detail, .. } = &**notice;
-                RegistryReport::new("08007", "registry did not confirm a change")
+                Report::new("08007", "registry did not confirm a change")
                     .quoting(message)
                     .detail(detail.as_deref().unwrap_or("The change may be lost if the registry fails over."))
                     .hint(
@@ -248,10 +244,10 @@ impl RegistryError {
                          names may be gone.",
                     )
             }
-            Self::Garbage(what) => RegistryReport::new("08P01", "registry's answer makes no sense")
+            Self::Garbage(what) => Report::new("08P01", "registry's answer makes no sense")
                 .quoting(what)
                 .hint(format!("Check the host and the port in {registry}.")),
-            Self::TooLong { most, of_what } => RegistryReport::new(
+            Self::TooLong { most, of_what } => Report::new(
                 "54000",
                 format!("registry's answer is too long: more than {most} {of_what}"),
             )
@@ -260,8 +256,7 @@ impl RegistryError {
                      with so many records needs a registry for each part of it."
             )),
             Self::OutOfRange { name, value, most } => {
-                let report =
-                    RegistryReport::new("22003", format!("registry has a number out of range: {name} is {value}"));
+                let report = Report::new("22003", format!("registry has a number out of range: {name} is {value}"));
                 report.detail(format!("It must be from 0 to {most} (milliseconds).")).hint(match *name {
                     "now_ms" => "Set the clock of the registry's server, and look at its time synchronization.",
                     _ => "Correct it in the registry, in the fleet's record.",
@@ -269,11 +264,11 @@ impl RegistryError {
             }
             Self::Refused(diagnostic) => {
                 let Diagnostic { sqlstate, message, detail, hint, .. } = &**diagnostic;
-                let sqlstate = if sqlstate.is_empty() { "58000" } else { sqlstate };
-                let report = RegistryReport::new(sqlstate, "registry reports an error").quoting(message);
-                RegistryReport { detail: detail.clone(), hint: hint.clone(), ..report }
+                let report = Report::new("58000", "registry reports an error").quoting(message);
+                let code = if sqlstate.is_empty() { report.code } else { sqlstate };
+                Report { code, detail: detail.clone(), hint: hint.clone(), ..report }
             }
-            Self::Etcd(problem) => problem.report_of(asker),
+            Self::Etcd(problem) => problem.worded(asker),
         }
     }
 }
@@ -337,7 +332,8 @@ mod tests {
             RegistryError::Etcd(Problem::Record(words(), words())),
             RegistryError::Etcd(Problem::Refused(words())),
         ] {
-            let RegistryReport { open, message, .. } = error.report();
+            let Report { open, message, .. } = error.report();
+            let open = open.unwrap();
             assert!(!open.contains("example"), "{open}");
             assert!(message.starts_with(&open) && !open.is_empty(), "{message}");
         }
@@ -395,10 +391,10 @@ mod tests {
             RegistryError::Refused(Box::new(diagnostic)),
         ];
         for error in errors {
-            let RegistryReport { sqlstate, message, hint, .. } = error.report();
+            let Report { code, message, hint, .. } = error.report();
             assert!(!message.ends_with('.') && !message.contains('\n'), "{message}");
             assert!(message.starts_with(char::is_lowercase), "{message}");
-            assert_eq!(sqlstate.len(), 5, "{message}");
+            assert_eq!(code.len(), 5, "{message}");
             assert!(hint.is_none_or(|hint| hint.ends_with('.')), "{message}");
         }
         let late = RegistryError::TimedOut { step: RegistryStep::SwapNumber, after: Duration::from_millis(1500) };

@@ -52,7 +52,7 @@ pub use kind::{Kind, check_address, open, shown_address};
 pub use postgres::Postgres;
 pub use problem::{FREE_SPACE, Problem};
 pub use registry::{HostSeen, Registry, Standbys};
-pub use report::{Asker, RegistryReport};
+pub use report::{Asker, Report};
 pub use step::RegistryStep;
 
 /// The version of `registry.sql`, and of the records in etcd, that this crate works with.

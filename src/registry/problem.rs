@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::report::{Asker, RegistryReport, seconds};
+use crate::report::{Asker, Report, seconds};
 use crate::step::RegistryStep;
 
 /// What helps where etcd has reached its quota.
@@ -40,24 +40,19 @@ pub enum Problem {
 }
 
 impl Problem {
-    /// Returns all parts of the error report.
-    pub(crate) fn report_of(&self, asker: Asker) -> RegistryReport {
+    /// Returns the parts of the error report.
+    pub(crate) fn worded(&self, asker: Asker) -> Report<&'static str> {
         let (registry, fleet, program) = (asker.registry(), asker.fleet(), asker.program());
         match self {
-            Self::Unreachable(why) => RegistryReport::new("08001", "could not connect to etcd")
-                .detail(why)
-                .hint(format!(
+            Self::Unreachable(why) => Report::new("08001", "could not connect to etcd").detail(why).hint(format!(
                 "Check the addresses in {registry}, the network, and the certificates. The name in an address must be \
                  in etcd's certificate."
             )),
-            Self::File(why) => RegistryReport::new("58030", "could not use etcd")
+            Self::File(why) => Report::new("58030", "could not use etcd")
                 .quoting(why)
-                .hint(format!(
-                    "The user that runs {program} must be able to read the files that {registry} names."
-                )),
+                .hint(format!("The user that runs {program} must be able to read the files that {registry} names.")),
             Self::TimedOut { step, after } => {
-                let report =
-                    RegistryReport::new("08006", format!("etcd did not answer within {} ({step})", seconds(*after)));
+                let report = Report::new("08006", format!("etcd did not answer within {} ({step})", seconds(*after)));
                 let report = match step.may_be_done() {
                     true => report.detail("The change may have been made all the same, or may still be made."),
                     false => report,
@@ -70,40 +65,36 @@ impl Problem {
             // etcd's own words: "CommonName of client sending a request against gateway will be
             // ignored".
             Self::Login(message) if message.contains("CommonName") => {
-                RegistryReport::new("28000", "etcd refuses the certificate")
+                Report::new("28000", "etcd refuses the certificate")
                     .detail("Its JSON gateway takes no certificate with a common name (CN) once users have to log in.")
                     .hint(format!(
                         "Name a certificate without a common name in {registry}, such as with the subject \
                          \"/O=snowflake\"."
                     ))
             }
-            Self::Login(message) => RegistryReport::new("28P01", "etcd refuses the user").quoting(message).hint(format!(
+            Self::Login(message) => Report::new("28P01", "etcd refuses the user").quoting(message).hint(format!(
                 "Check the parameters user and password_file in {registry}. A certificate does not take their place."
             )),
-            Self::NoRights(message) => RegistryReport::new("42501", "user may not use the registry in etcd")
+            Self::NoRights(message) => Report::new("42501", "user may not use the registry in etcd")
                 .quoting(message)
                 .hint("Grant it: \"etcdctl role grant-permission ROLE --prefix=true readwrite /snowflake_id/\"."),
-            Self::NoFleet(key) => RegistryReport::new("42704", "etcd has no record of the fleet")
+            Self::NoFleet(key) => Report::new("42704", "etcd has no record of the fleet")
                 .quoting(&format!("no key \"{key}\""))
                 .hint(format!(
                     "Check {fleet}. \"snowflake-registry create\" makes it, or \"etcdctl put {key} uuid=$(uuidgen)\". \
                      If it was there before, make it with \"snowflake-registry lost\"."
                 )),
-            Self::NoSpace => {
-                RegistryReport::new("53100", "etcd has no space left, and refuses every write").hint(FREE_SPACE)
-            }
-            Self::Busy => RegistryReport::new("55000", "etcd is too busy to tell its state")
+            Self::NoSpace => Report::new("53100", "etcd has no space left, and refuses every write").hint(FREE_SPACE),
+            Self::Busy => Report::new("55000", "etcd is too busy to tell its state")
                 .detail("It takes so many writes that its log and its revision could not be read together.")
                 .hint(match asker {
                     Asker::Server => "The server tries again. Use an etcd with less load if this persists.",
                     Asker::Operator => "Try again. Use an etcd with less load if this persists.",
                 }),
-            Self::Record(key, why) => {
-                RegistryReport::new("22P02", "record in etcd makes no sense")
-                    .quoting(&format!("\"{key}\": {why}"))
-                    .hint("Look at it with \"etcdctl get\", and correct what was edited.")
-            }
-            Self::Refused(message) => RegistryReport::new("58000", "etcd reports an error")
+            Self::Record(key, why) => Report::new("22P02", "record in etcd makes no sense")
+                .quoting(&format!("\"{key}\": {why}"))
+                .hint("Look at it with \"etcdctl get\", and correct what was edited."),
+            Self::Refused(message) => Report::new("58000", "etcd reports an error")
                 .quoting(message)
                 .hint("\"etcdctl endpoint health --cluster\" shows which members work."),
         }

@@ -1,42 +1,39 @@
-//! The form of an error report of this crate, as PostgreSQL has it, and what of other programs'
-//! words it takes. Nothing here needs a server, so that SQLSTATEs are texts.
+//! The form of an error report, as PostgreSQL has it, for this crate, the extension and the program
+//! of operators; and what of other programs' words a report takes.
 
 use std::time::Duration;
 
 /// An error in the parts of a PostgreSQL error report.
+///
+/// `C` is what tells kinds of errors apart: an SQLSTATE, as a text or as PostgreSQL's type, or the
+/// exit status of a program.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RegistryReport {
-    /// The SQLSTATE under which a server reports it.
-    pub sqlstate: String,
-    /// The message without words from elsewhere: libpq, the registry and the system name hosts,
-    /// users and files. Every role may see it.
-    pub open: String,
+pub struct Report<C> {
+    /// What kind of error it is.
+    pub code: C,
     /// The primary message: one line, in lower case, without a period.
     pub message: String,
     /// The facts, in full sentences.
     pub detail: Option<String>,
     /// What to do about it, in full sentences.
     pub hint: Option<String>,
+    /// What every role may see, where that is not all: libpq, the registry and the system name
+    /// hosts, users and files. It takes the place of the DETAIL, and of the message with it where
+    /// both are told in one line.
+    pub open: Option<String>,
     /// The heading of its entry in `docs/runbook.md`.
-    pub entry: &'static str,
+    pub entry: Option<&'static str>,
 }
 
-impl RegistryReport {
-    /// Makes a report. The message has no words from elsewhere. The SQLSTATE tells which entry the
-    /// runbook has for it, unless [`entry`](Self::entry) names another one.
-    pub fn new(sqlstate: &str, message: impl Into<String>) -> Self {
-        let message = message.into();
-        let entry = match sqlstate {
-            "08001" | "08006" => "The registry cannot be reached",
-            "57P01" => "No worker number",
-            _ => "The registry reports an error",
-        };
-        Self { sqlstate: sqlstate.to_owned(), open: message.clone(), message, detail: None, hint: None, entry }
+impl<C> Report<C> {
+    /// Makes a report that has a message.
+    pub fn new(code: C, message: impl Into<String>) -> Self {
+        Self { code, message: message.into(), detail: None, hint: None, open: None, entry: None }
     }
 
     /// Appends words from elsewhere to the message.
     pub(crate) fn quoting(self, words: &str) -> Self {
-        Self { message: format!("{}: {words}", self.message), ..self }
+        Self { message: format!("{}: {words}", self.message), open: Some(self.message), ..self }
     }
 
     /// The same with a DETAIL.
@@ -51,10 +48,17 @@ impl RegistryReport {
         Self { hint: Some(hint.into()), ..self }
     }
 
-    /// The same with the heading of another entry in the runbook.
+    /// The same with the heading of its entry in the runbook. `tests/pages` compares it with the
+    /// reference, which names the entry of each message.
     #[must_use]
     pub fn entry(self, heading: &'static str) -> Self {
-        Self { entry: heading, ..self }
+        Self { entry: Some(heading), ..self }
+    }
+
+    /// The same as another kind of error.
+    pub fn coded<D>(self, code: D) -> Report<D> {
+        let Self { message, detail, hint, open, entry, .. } = self;
+        Report { code, message, detail, hint, open, entry }
     }
 
     /// Returns the message and the DETAIL in one line.

@@ -27,7 +27,7 @@ use snowflake_core::lease;
 use snowflake_core::spelling::{distance, nearest};
 use snowflake_registry::{Kind, check_address};
 
-use crate::error::{Error, Report, Reportable};
+use crate::error::{Error, Report, Reportable, Sent};
 use crate::postgres::backend;
 use crate::postgres::local::Local;
 use crate::postgres::text::{beginning, legible};

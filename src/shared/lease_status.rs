@@ -5,39 +5,9 @@
 use snowflake_core::lease::Lease;
 use snowflake_core::registry::Incarnation;
 
-use crate::error::{Fails, NoLease};
+use crate::error::Error;
+use crate::error::fleet::{Failing, WorkerSeen, no_lease};
 use crate::postgres::backend;
-
-/// A text of limited length, in shared memory.
-#[derive(Debug, Clone, Copy)]
-pub struct Line {
-    length: usize,
-    bytes: [u8; 480],
-}
-
-impl Line {
-    /// Takes a text, or as much of it as there is room for.
-    pub fn new(text: &str) -> Self {
-        let mut bytes = [0; 480];
-        let length = text.floor_char_boundary(bytes.len());
-        bytes[..length].copy_from_slice(&text.as_bytes()[..length]);
-        Self { length, bytes }
-    }
-
-    /// Returns the text.
-    pub fn text(&self) -> String {
-        String::from_utf8_lossy(&self.bytes[..self.length]).into_owned()
-    }
-}
-
-/// Why the registry has not given what it was asked for.
-#[derive(Debug, Clone, Copy)]
-pub struct FailureReason {
-    /// For operators. It may say where the registry is, and how it is reached.
-    pub whole: Line,
-    /// For every role.
-    pub open: Line,
-}
 
 /// What the process that leases the number has found out. Instants are milliseconds since 1970.
 #[derive(Debug, Clone, Copy)]
@@ -69,11 +39,10 @@ pub struct LeaseStatus {
     pub renewals: i64,
     /// How often that failed.
     pub failures: i64,
-    /// Why it fails, and when it failed last; `None` while it does not.
-    pub error: Option<FailureReason>,
+    /// Since when it fails, and why; `None` while it does not.
+    pub failing: Option<Failing>,
+    /// When it failed last; `None` while it does not.
     pub failed_ms: Option<i64>,
-    /// Since when it fails; `None` while it does not.
-    pub failing_since_ms: Option<i64>,
 }
 
 impl LeaseStatus {
@@ -93,30 +62,16 @@ impl LeaseStatus {
             offset_ms: None,
             renewals: 0,
             failures: 0,
-            error: None,
+            failing: None,
             failed_ms: None,
-            failing_since_ms: None,
         }
     }
 
     /// Returns why this server has no number, or may not draw any more with it.
-    pub fn why_none(&self) -> NoLease {
-        NoLease {
-            over_ms: self.held.map(|held| held.until_ms),
-            gap_until_ms: self.gap.map(|(_, until_ms)| until_ms),
-            failing: self.failing_since_ms.zip(self.error).map(|(since_ms, reason)| Fails::new(since_ms, reason)),
-            has_worker: self.pid != 0,
-            can_lease: can_lease(),
-        }
-    }
-}
-
-impl Fails {
-    /// Makes what an error says of it to this session's user, and to the server's log.
-    pub fn new(since_ms: i64, reason: FailureReason) -> Self {
-        let (whole, open) = (reason.whole.text(), reason.open.text());
-        let shown = if backend::may_monitor() { whole.clone() } else { open };
-        Self { since_ms, shown, logged: whole }
+    pub fn why_none(&self) -> Error {
+        let worker = WorkerSeen { failing: self.failing, runs: self.pid != 0, can_run: can_lease() };
+        let over_ms = self.held.map(|held| held.until_ms);
+        Error::NoLease(Box::new(no_lease(over_ms, self.gap.map(|(_, until_ms)| until_ms), &worker)))
     }
 }
 

@@ -9,8 +9,8 @@ use snowflake_core::atomic::{AtomicI64, Ordering};
 use snowflake_core::segment::{Claimed, Directory, Full, PLACES, Place, PlaceView, Rest, State, Supply, WorkerLatch};
 use snowflake_core::tag::Tag;
 
+use crate::error::fleet::Failing;
 use crate::postgres::backend::{self, SharedLatch};
-use crate::shared::lease_status::FailureReason;
 use crate::shared::locked::{Lock, Locked};
 
 /// What all sessions and the worker share.
@@ -32,13 +32,6 @@ struct Table {
     directory: Directory,
     counts: [TagCounts; PLACES],
     failing: Option<Failing>,
-}
-
-/// Since when the registry gives no blocks, in milliseconds since 1970, and why.
-#[derive(Debug, Clone, Copy)]
-pub struct Failing {
-    pub since_ms: i64,
-    pub error: FailureReason,
 }
 
 /// What is shown of a place's tag.

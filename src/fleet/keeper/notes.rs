@@ -10,17 +10,15 @@ use snowflake_core::layout::Layout;
 use snowflake_core::lease::{self, Holder, LeaseNotice};
 use snowflake_core::pace;
 use snowflake_core::registry::{Change, Fleet, NumberKey, NumberRecord, Reading, Swap, Wanted};
-use snowflake_registry::RegistryReport;
 
 use super::{Keeper, RegistryFailure, all_numbers};
-use crate::error::fleet as texts;
+use crate::error::fleet::{self as texts, Failing};
+use crate::error::{Report, Sent};
 use crate::ids::stamp;
 use crate::ids::stats::MINUTE_MS;
 use crate::postgres::backend::{self, WallClock};
 use crate::settings::guc;
-use crate::shared::lease_status::{FailureReason, Line};
 use crate::shared::shmem::{self, Topic};
-use crate::shared::tags::Failing;
 
 /// How many times longer than the clock skew a lease should be, at least.
 const LEASES_PER_SKEW: i64 = 4;
@@ -44,6 +42,7 @@ impl Keeper<'_> {
         let mut goes_on = None;
         self.status.change(|status| {
             let had = status.held.map(|held| held.until_ms.min(now_ms));
+            let failing_ms = status.failing.map(|failing| failing.since_ms);
             // The end of a lease that is over says since when there is none.
             let is_over = |held: &lease::Lease| next.is_none() && held.until_ms <= now_ms;
             status.held = held.or(status.held.filter(is_over));
@@ -57,11 +56,11 @@ impl Keeper<'_> {
                 // It may have stopped and gone on since the last look.
                 Some(_) => {
                     let stopped_ms = had.filter(|had_ms| is_primary && *had_ms < now_ms);
-                    let failing_ms = status.failing_since_ms.filter(|_| is_primary && had.is_none());
+                    let failing_ms = failing_ms.filter(|_| is_primary && had.is_none());
                     goes_on = status.stopped_ms.take().or(stopped_ms).or(failing_ms);
                 }
                 // It may have begun without a number.
-                None if is_primary => status.stopped_ms = status.stopped_ms.or(had).or(status.failing_since_ms),
+                None if is_primary => status.stopped_ms = status.stopped_ms.or(had).or(failing_ms),
                 None => status.stopped_ms = None,
             }
         });
@@ -79,10 +78,10 @@ impl Keeper<'_> {
         self.said.take();
         let mut was_failing = None;
         self.status.change(|status| {
-            was_failing = status.failing_since_ms.take();
-            (status.error, status.failed_ms) = (None, None);
+            was_failing = status.failing.take();
+            status.failed_ms = None;
         });
-        if let Some(since_ms) = was_failing {
+        if let Some(Failing { since_ms, .. }) = was_failing {
             texts::leases_again(since_ms).report(PgLogLevel::LOG);
         }
     }
@@ -189,13 +188,13 @@ impl Keeper<'_> {
     }
 
     /// Notes and logs that the lease is not renewed.
-    fn fails(&self, worded: RegistryReport, reason: u64) {
-        let (noted, now_ms) = (kept(&worded), self.now_ms());
-        let mut is_new = false;
+    fn fails(&self, worded: Report, reason: u64) {
+        let (now_ms, mut is_new) = (self.now_ms(), false);
+        let failing = Failing::new(now_ms, &worded);
         self.status.change(|status| {
-            is_new = status.failing_since_ms.is_none();
-            status.failing_since_ms.get_or_insert(now_ms);
-            (status.error, status.failed_ms) = (Some(noted), Some(now_ms));
+            is_new = status.failing.is_none();
+            let since_ms = status.failing.map_or(now_ms, |before| before.since_ms);
+            (status.failing, status.failed_ms) = (Some(Failing { since_ms, ..failing }), Some(now_ms));
         });
         let status = self.status.get();
         let lease = self.lease_in_use();
@@ -229,10 +228,9 @@ impl Keeper<'_> {
     /// Notes that blocks are not reserved. Logs the first failure, and then one a minute.
     pub(super) fn not_supplied(&self, failure: &RegistryFailure) {
         let worded = worded(failure);
-        let error = kept(&worded);
         let before = self.tags.failing();
         let since_ms = before.map_or_else(|| self.now_ms(), |failing| failing.since_ms);
-        self.tags.note_failing(Some(Failing { since_ms, error }));
+        self.tags.note_failing(Some(Failing::new(since_ms, &worded)));
         let is_due = shmem::is_due(Topic::SupplyFails, MINUTE_MS);
         if !self.worker.is_ending() && (before.is_none() || is_due) {
             texts::not_supplied(worded).report(PgLogLevel::WARNING);
@@ -256,13 +254,8 @@ fn own() -> Option<(&'static Layout, bool)> {
 }
 
 /// Words a failure.
-fn worded(failure: &RegistryFailure) -> RegistryReport {
+fn worded(failure: &RegistryFailure) -> Report {
     texts::worded(failure, guc::registry_kind(), own())
-}
-
-/// Returns what is kept of a failure for sessions and operators.
-fn kept(worded: &RegistryReport) -> FailureReason {
-    FailureReason { whole: Line::new(&worded.whole()), open: Line::new(&worded.open) }
 }
 
 /// Returns a hash of a failure, by which a change of it is noticed: without the instants and
@@ -271,8 +264,7 @@ fn reason(failure: &RegistryFailure) -> u64 {
     let mut hasher = DefaultHasher::new();
     std::mem::discriminant(failure).hash(&mut hasher);
     if let Failure::Away(error) = failure {
-        let RegistryReport { message, detail, .. } = error.report();
-        (message, detail).hash(&mut hasher);
+        error.report().whole().hash(&mut hasher);
     }
     hasher.finish()
 }

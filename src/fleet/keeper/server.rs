@@ -14,7 +14,7 @@ use snowflake_core::segment::{Claimed, Place, SuppliedServer, SupplyNotice};
 use snowflake_registry::{Config, MemberName, RegistryError};
 
 use super::{Keeper, notes};
-use crate::error::fleet as texts;
+use crate::error::{Sent, fleet as texts};
 use crate::ids::stamp;
 use crate::postgres::backend::{self, WallClock};
 use crate::settings::guc;

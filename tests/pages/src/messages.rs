@@ -1,8 +1,8 @@
 //! The errors with SQLSTATE 55000 and 58000, which an operator may have to look up: how the sources
 //! word them, and whether `docs/reference.md` has a row for each. If the row leads to an entry of
 //! the runbook, the HINT must name that entry, and no other. This module reads calls of
-//! `Report::new` and `RegistryReport::new` with the `.entry()` that follows, and knows no other way
-//! in which such an error is made.
+//! `Report::new` with the `.entry()` that follows, and knows no other way in which such an error is
+//! made.
 //!
 //! What goes wrong with the registry is reported in the server log only, where `with_consequence()`
 //! in `src/error/fleet.rs` gives all of it SQLSTATE 58000.
@@ -109,14 +109,14 @@ fn worded(source: &str) -> BTreeSet<Message> {
         }
         let arguments = arguments(&tokens, at + 1);
         let (codes, text, entry) = match (mark(at.wrapping_sub(1)), name(at.wrapping_sub(1))) {
-            (':', _) if name(at - 3) == "Report" => (codes(&tokens[arguments[0].clone()]), &arguments[1], ""),
-            (':', _) if name(at - 3) == "RegistryReport" => {
-                (vec![OF_REGISTRY], &arguments[1], of_registry(&tokens[arguments[0].clone()]))
-            }
+            (':', _) if name(at - 3) == "Report" => match &tokens[arguments[0].clone()] {
+                [Token::Text(sqlstate)] => (vec![OF_REGISTRY], &arguments[1], of_registry(sqlstate)),
+                code => (codes(code), &arguments[1], ""),
+            },
             // A function of another type, or a constructor itself.
             (':' | '.', _) | (_, "fn") => continue,
             // The closure of `worded()` in `src/error/fleet.rs`.
-            _ => (vec![OF_REGISTRY], &arguments[0], of_registry(&[])),
+            _ => (vec![OF_REGISTRY], &arguments[0], of_registry("")),
         };
         let entry = called(&tokens[end(&tokens, at + 1) + 1..]).map_or_else(|| entry.to_owned(), anchor);
         for text in texts(&resolved(&tokens, at, text)) {
@@ -141,10 +141,9 @@ fn anchor(heading: &str) -> String {
     heading.to_lowercase().replace(' ', "-")
 }
 
-/// The entry that `RegistryReport::new` chooses by its first argument.
-fn of_registry(sqlstate: &[Token]) -> &'static str {
-    let [Token::Text(sqlstate)] = sqlstate else { return "the-registry-reports-an-error" };
-    match sqlstate.as_str() {
+/// The entry that `RegistryError::report_of` chooses by the SQLSTATE.
+fn of_registry(sqlstate: &str) -> &'static str {
+    match sqlstate {
         "08001" | "08006" => "the-registry-cannot-be-reached",
         "57P01" => "no-worker-number",
         _ => "the-registry-reports-an-error",
@@ -313,20 +312,20 @@ mod tests {
                     .entry("Clocks")
                     .hint("Wait."),
                     Self::B => Report::new(ERRCODE_WARNING, "not this one"),
-                    Self::C(found) => RegistryReport::new("08001", match found {
+                    Self::C(found) => Report::new("08001", match found {
                         Some(found) => format!("version {found}"),
                         None => "no version".to_owned(),
                     }),
-                    Self::D => RegistryReport::new(code, format!("numbers are {first}..{last}, not 0..{}", most - 1)),
+                    Self::D => Report::new("22003", format!("numbers are {first}..{last}, not 0..{}", most - 1)),
                     Self::E => Report::new(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE, "not ready"),
                 }
             }
-            fn of_gap() -> RegistryReport {
+            fn of_gap() -> Report {
                 let message = match next { Some(next) => format!("until {next}"), None => "none".to_owned() };
-                RegistryReport::new(NOT_LEASED, message).entry("A gap").detail("Forgotten")
+                Report::new(ERRCODE_SYSTEM_ERROR, message).entry("A gap").detail("Forgotten")
             }
-            fn worded() -> RegistryReport {
-                let new = |message: String| RegistryReport::new(NOT_LEASED, message);
+            fn worded() -> Report {
+                let new = |message: String| Report::new(ERRCODE_SYSTEM_ERROR, message).entry("Other");
                 match failure { Failure::Closed => new("closed".to_owned(), None, "Wait."), _ => Box::new("other") }
             }
             #[cfg(test)]

@@ -370,7 +370,7 @@ fn a_wait_for_a_synchronous_standby_that_is_ended_is_a_lost_answer() {
                     matches!(&error, RegistryError::WaitCancelled(notice) if notice.severity == "WARNING"),
                     "{error:?}"
                 );
-                assert_eq!(error.sqlstate(), "08007");
+                assert_eq!(error.report().code, "08007");
             }
             _ => assert!(matches!(error, RegistryError::Lost { step: RegistryStep::SwapNumber, .. }), "{error:?}"),
         }
@@ -403,7 +403,7 @@ fn a_synchronous_standby_that_is_gone_means_no_answer_and_leaves_one_session_beh
             }
             false => assert!(matches!(error, RegistryError::Locked(_)), "{error:?}"),
         }
-        assert!(error.hint().is_some_and(|hint| hint.contains("pg_stat_replication")));
+        assert!(error.report().hint.is_some_and(|hint| hint.contains("pg_stat_replication")));
     }
     assert_eq!(member.held(), None);
     let mut observer = server.connect();
@@ -612,7 +612,7 @@ fn a_server_that_cannot_be_reached_is_named_in_libpqs_words() {
     server.make_registry();
     let says = |conninfo: &str, words: &str| {
         let error = Postgres::new(config(conninfo), Poll).read(&Wanted::default()).unwrap_err();
-        let text = error.detail().unwrap_or_default();
+        let text = error.report().detail.unwrap_or_default();
         assert!(matches!(error, RegistryError::Connect(_)) && text.contains(words), "{error:?}");
     };
     let tcp = format!("host=127.0.0.1 port={} dbname=postgres user={ROLE}", server.port());
@@ -717,7 +717,7 @@ fn a_server_that_never_answers_is_given_up() {
     // An error names those before it, too.
     let error =
         Postgres::new(hasty(config(&format!("{both} user=nobody"))), Poll).read(&Wanted::default()).unwrap_err();
-    let text = error.detail().unwrap_or_default();
+    let text = error.report().detail.unwrap_or_default();
     assert!(text.contains("timed out") && text.contains("role \"nobody\" does not exist"), "{text}");
 
     // A statement that waits for ever.

@@ -98,8 +98,8 @@ fn a_missing_fleet_names_the_command_that_makes_it() {
     let oracle = Oracle::new();
     let member = Member::new(config(&etcd.address()), &oracle);
     let error = member.unanswered();
-    assert_eq!(error.sqlstate(), "42704");
-    let hint = error.hint().unwrap();
+    assert_eq!(error.report().code, "42704");
+    let hint = error.report().hint.unwrap();
     assert!(hint.contains("\"snowflake-registry create\" makes it"), "{hint}");
     assert!(hint.contains("etcdctl put /snowflake_id/default/fleet uuid="), "{hint}");
     // The same connection serves once the fleet is there.
@@ -180,7 +180,7 @@ fn certificates_and_passwords_are_asked_for() {
     assert_eq!(member.lease().holder, first.holder);
     // The gateway takes no certificate with a common name then.
     let named = etcd.address().replace("client.", "named.");
-    assert_eq!(Member::new(config(&named), &oracle).unanswered().sqlstate(), "28000");
+    assert_eq!(Member::new(config(&named), &oracle).unanswered().report().code, "28000");
     // Rights change the auth store's revision, and each token is older than that then.
     etcd.ctl(&["role", "add", "another"]);
     assert_eq!(member.lease().holder, first.holder);
@@ -307,7 +307,7 @@ fn a_lost_answer_is_not_taken_for_a_no() {
         proxy.is_armed.store(true, Ordering::SeqCst);
         let error = member.unanswered();
         assert!(matches!(error, RegistryError::Lost { .. }), "{error:?}");
-        assert!(error.detail().unwrap().contains("may have been made"), "{error:?}");
+        assert!(error.report().detail.unwrap().contains("may have been made"), "{error:?}");
         // It was written, and the member does not count on it.
         assert_ne!(written(), before);
         assert_eq!(member.held(), held);
