@@ -2,7 +2,7 @@
 
 use std::io::{self, BufRead, IsTerminal, Write};
 
-use crate::report::{Failure, Report};
+use crate::report::{Report, misused, refused};
 
 /// Whether a person can be asked.
 pub fn has_person() -> bool {
@@ -10,16 +10,16 @@ pub fn has_person() -> bool {
 }
 
 /// Refuses a dangerous change that nobody can be asked about.
-pub fn without_person(command: &str) -> Failure {
-    let report = Report::new(format!("\"{command}\" must be confirmed, and there is no terminal to ask on"));
-    Failure::Usage(report.hint("Look at what --dry-run shows. Then add --yes."))
+pub fn without_person(command: &str) -> Report {
+    misused(format!("\"{command}\" must be confirmed, and there is no terminal to ask on"))
+        .hint("Look at what --dry-run shows. Then add --yes.")
 }
 
 /// Asks, and takes nothing but "yes" for a yes.
 ///
 /// # Errors
-/// [`Failure::Refused`].
-pub fn confirm(shown: &[String], consequence: &str) -> Result<(), Failure> {
+/// The answer is another one.
+pub fn confirm(shown: &[String], consequence: &str) -> Result<(), Report> {
     let mut stderr = io::stderr().lock();
     let mut answer = String::new();
     let mut ask = || {
@@ -32,7 +32,7 @@ pub fn confirm(shown: &[String], consequence: &str) -> Result<(), Failure> {
     };
     match ask() {
         Ok(_) if is_yes(&answer) => Ok(()),
-        _ => Err(Failure::Refused(Report::new("nothing was changed, because the answer was not \"yes\""))),
+        _ => Err(refused("nothing was changed, because the answer was not \"yes\"")),
     }
 }
 

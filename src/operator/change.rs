@@ -4,7 +4,7 @@
 use std::convert::Infallible;
 
 use serde_json::{Value as Json, json};
-use snowflake_core::operate::{Failure as TurnFailure, Operation, Outcome, Refusal, Turn};
+use snowflake_core::operate::{Failure, Operation, Outcome, Turn};
 use snowflake_core::registry::{Reading, Store};
 use snowflake_registry::RegistryError;
 
@@ -13,7 +13,7 @@ use crate::ask;
 use crate::changes::{Changed, Noting, Rehearsal, lines};
 use crate::output::Said;
 use crate::place::Random;
-use crate::report::{Failure, Report};
+use crate::report::{Exit, Report, failed};
 use crate::words;
 
 /// How often a turn goes on after a call without an answer. It recognizes what it has written.
@@ -37,8 +37,8 @@ impl<S: Store<Error = RegistryError> + ?Sized> Change<'_, S> {
     /// Performs an operation, or shows what it would do.
     ///
     /// # Errors
-    /// [`Failure`].
-    pub fn perform(&self, operation: &Operation, random: &mut Random) -> Result<Said, Failure> {
+    /// Why it is not performed.
+    pub fn perform(&self, operation: &Operation, random: &mut Random) -> Result<Said, Report> {
         self.perform_with(operation, random, Vec::new())
     }
 
@@ -46,13 +46,8 @@ impl<S: Store<Error = RegistryError> + ?Sized> Change<'_, S> {
     /// afterwards.
     ///
     /// # Errors
-    /// [`Failure`].
-    pub fn perform_with(
-        &self,
-        operation: &Operation,
-        random: &mut Random,
-        more: Vec<Changed>,
-    ) -> Result<Said, Failure> {
+    /// Why it is not performed.
+    pub fn perform_with(&self, operation: &Operation, random: &mut Random, more: Vec<Changed>) -> Result<Said, Report> {
         let danger = danger(operation);
         let may_ask = danger != Danger::Never && !self.changing.dry_run && !self.changing.yes;
         if may_ask && danger == Danger::Always && !self.has_person {
@@ -83,19 +78,15 @@ impl<S: Store<Error = RegistryError> + ?Sized> Change<'_, S> {
     }
 
     /// Returns a reading, and what an operation would do then.
-    fn rehearse(
-        &self,
-        operation: &Operation,
-        random: &mut Random,
-    ) -> Result<(Reading, Outcome, Vec<Changed>), Failure> {
+    fn rehearse(&self, operation: &Operation, random: &mut Random) -> Result<(Reading, Outcome, Vec<Changed>), Report> {
         let reading = self.store.read(&operation.wanted());
-        let reading = reading.map_err(|error| said_of_change(error.into(), false, false))?;
+        let reading = reading.map_err(|error| said_of_change(failed(error), false, false))?;
         let store = Rehearsal::new(reading.clone());
         let noting = Noting::new(&store);
         match Turn::new(operation.clone()).perform(&noting, &mut || random.next()) {
             Ok(outcome) => Ok((reading, outcome, noting.changes(self.fleet))),
-            Err(TurnFailure::Refused(refusal)) => Err(self.refused(&refusal)),
-            Err(TurnFailure::Away(never)) => {
+            Err(Failure::Refused(refusal)) => Err(words::refusal(&refusal, self.fleet)),
+            Err(Failure::Away(never)) => {
                 let never: Infallible = never;
                 match never {}
             }
@@ -108,7 +99,7 @@ impl<S: Store<Error = RegistryError> + ?Sized> Change<'_, S> {
         operation: &Operation,
         confirmed: Option<&Reading>,
         random: &mut Random,
-    ) -> Result<(Outcome, Vec<Changed>), Failure> {
+    ) -> Result<(Outcome, Vec<Changed>), Report> {
         let noting = Noting::new(self.store);
         let turn = Turn::new(operation.clone());
         let mut turn = match confirmed {
@@ -120,18 +111,19 @@ impl<S: Store<Error = RegistryError> + ?Sized> Change<'_, S> {
             tries += 1;
             match turn.perform(&noting, &mut || random.next()) {
                 Ok(outcome) => return Ok((outcome, noting.changes(self.fleet))),
-                Err(TurnFailure::Refused(refusal)) => {
-                    return Err(self.ended(self.refused(&refusal), operation, &noting, was_unanswered));
+                Err(Failure::Refused(refusal)) => {
+                    let report = words::refusal(&refusal, self.fleet);
+                    return Err(self.ended(report, operation, &noting, was_unanswered));
                 }
-                Err(TurnFailure::Away(error)) => {
-                    let failure = Failure::from(error);
-                    if matches!(failure, Failure::NoAnswer(_)) && noting.is_unsure() {
+                Err(Failure::Away(error)) => {
+                    let report = failed(error);
+                    if report.code == Exit::NoAnswer && noting.is_unsure() {
                         was_unanswered = true;
                         if tries < TRIES {
                             continue;
                         }
                     }
-                    return Err(self.ended(failure, operation, &noting, was_unanswered));
+                    return Err(self.ended(report, operation, &noting, was_unanswered));
                 }
             }
         }
@@ -139,18 +131,18 @@ impl<S: Store<Error = RegistryError> + ?Sized> Change<'_, S> {
 
     /// Says what a turn has changed that did not come to its end. `was_unanswered` says whether a
     /// swap of it was sent without an answer.
-    fn ended(&self, failure: Failure, operation: &Operation, noting: &Noting<'_, S>, was_unanswered: bool) -> Failure {
+    fn ended(&self, report: Report, operation: &Operation, noting: &Noting<'_, S>, was_unanswered: bool) -> Report {
         let is_unsure = was_unanswered && noting.is_unsure();
-        let failure = match failure {
+        let report = match report.code {
             // It may hold the lock for which a later one has waited.
-            Failure::Refused(report) if is_unsure => Failure::NoAnswer(report),
-            failure => failure,
+            Exit::Refused if is_unsure => report.coded(Exit::NoAnswer),
+            _ => report,
         };
-        let failure = said_of_change(failure, is_unsure, noting.has_written());
+        let report = said_of_change(report, is_unsure, noting.has_written());
         // The turn closes it first, so that nothing is leased and no tag is made meanwhile.
         if matches!(operation, Operation::ResetSettings | Operation::Lost { .. }) && noting.has_closed() {
-            return with_detail(
-                failure,
+            return with_sentence(
+                report,
                 &format!(
                     "Fleet \"{}\" is closed now, so that servers renew nothing. To open it again, run {}.",
                     self.fleet,
@@ -158,11 +150,7 @@ impl<S: Store<Error = RegistryError> + ?Sized> Change<'_, S> {
                 ),
             );
         }
-        failure
-    }
-
-    fn refused(&self, refusal: &Refusal) -> Failure {
-        Failure::Refused(words::refusal(refusal, self.fleet))
+        report
     }
 }
 
@@ -172,31 +160,28 @@ const MAYBE: &str = "The change may have been made all the same, or may still be
 
 /// Says what was changed, or may have been, when a change failed. A registry that has refused a
 /// call has not done it, but it may have done one before.
-pub fn said_of_change(failure: Failure, is_unsure: bool, has_written: bool) -> Failure {
-    let is_unsure = is_unsure && matches!(failure, Failure::NoAnswer(_));
-    let what = match (has_written, is_unsure) {
-        (false, false) if matches!(failure, Failure::NoAnswer(_)) => NOTHING,
-        (false, false) => return failure,
+pub fn said_of_change(report: Report, is_unsure: bool, has_written: bool) -> Report {
+    let is_unanswered = report.code == Exit::NoAnswer;
+    let what = match (has_written, is_unsure && is_unanswered) {
+        (false, false) if is_unanswered => NOTHING,
+        (false, false) => return report,
         (false, true) => MAYBE,
         (true, false) => "A part of the change was made.",
         (true, true) => "A part of the change was made, and the rest may have been made.",
     };
-    with_detail(failure, what)
+    with_sentence(report, what)
 }
 
-/// Appends a sentence to what is said of a failure. What was said of one call, and not of the
+/// Appends a sentence to the detail, unless it is there. What was said of one call, and not of the
 /// whole, is left out.
-fn with_detail(failure: Failure, sentence: &str) -> Failure {
-    let add = |report: Report| {
-        let detail = report.detail.filter(|detail| ![NOTHING, MAYBE].contains(&detail.as_str()));
-        Report { detail, ..report }.add_detail(sentence)
+fn with_sentence(report: Report, sentence: &str) -> Report {
+    let detail = match report.detail.filter(|detail| ![NOTHING, MAYBE].contains(&detail.as_str())) {
+        Some(detail) if detail.contains(sentence) => detail,
+        Some(detail) if detail.ends_with(['.', '!', '?']) => format!("{detail} {sentence}"),
+        Some(detail) => format!("{detail}. {sentence}"),
+        None => sentence.to_owned(),
     };
-    match failure {
-        Failure::Refused(report) => Failure::Refused(add(report)),
-        Failure::Usage(report) => Failure::Usage(add(report)),
-        Failure::NoAnswer(report) => Failure::NoAnswer(add(report)),
-        Failure::Found | Failure::Silent => failure,
-    }
+    Report { detail: Some(detail), ..report }
 }
 
 /// When a person has to confirm an operation.
@@ -268,6 +253,7 @@ mod tests {
     use snowflake_registry::error::Diagnostic;
 
     use super::*;
+    use crate::report::refused;
     use crate::samples::reading;
 
     /// A registry that may lose its answers.
@@ -307,7 +293,7 @@ mod tests {
         }
     }
 
-    fn perform(store: &Losing, operation: Operation, changing: Changing) -> Result<Said, Failure> {
+    fn perform(store: &Losing, operation: Operation, changing: Changing) -> Result<Said, Report> {
         let change = Change { command: "it", fleet: "shop", store, changing, has_person: false };
         change.perform(&operation, &mut Random::open().unwrap())
     }
@@ -353,8 +339,8 @@ mod tests {
             Operation::DropTag { tag },
             Operation::SetTag { tag, next: Some(5000), least: None, greatest: None, jump: None },
         ] {
-            let failure = perform(&store, operation, NOW).unwrap_err();
-            assert_eq!(failure.status(), 2, "{failure:?}");
+            let report = perform(&store, operation, NOW).unwrap_err();
+            assert_eq!(report.code, Exit::Usage, "{report}");
         }
         assert_eq!(store.swaps.borrow().len(), 0);
         perform(&store, LIMITS, YES).unwrap();
@@ -363,9 +349,9 @@ mod tests {
 
     #[test]
     fn a_refusal_is_worded() {
-        let failure = perform(&Losing::new(0, true), Operation::SetRange { first: 0, last: 1024 }, NOW).unwrap_err();
-        assert_eq!(failure.status(), 1);
-        let report = failure.report().unwrap().to_string();
+        let report = perform(&Losing::new(0, true), Operation::SetRange { first: 0, last: 1024 }, NOW).unwrap_err();
+        assert_eq!(report.code, Exit::Refused);
+        let report = report.to_string();
         assert!(report.starts_with("error: range 0 to 1024 has numbers that the layout does not have\n"), "{report}");
     }
 
@@ -382,20 +368,18 @@ mod tests {
     #[test]
     fn a_change_without_an_answer_says_that_it_may_be_made() {
         for is_done in [true, false] {
-            let failure = perform(&Losing::new(9, is_done), RANGE, NOW).unwrap_err();
-            assert_eq!(failure.status(), 3);
-            let detail = failure.report().unwrap().detail.clone().unwrap();
-            assert_eq!(detail, "The change may have been made all the same, or may still be made.");
+            let report = perform(&Losing::new(9, is_done), RANGE, NOW).unwrap_err();
+            assert_eq!(report.code, Exit::NoAnswer);
+            assert_eq!(report.detail.unwrap(), "The change may have been made all the same, or may still be made.");
         }
         let away = |is_unsure, has_written| {
-            let failure = Failure::NoAnswer(Report::new("no").detail("It is gone"));
-            said_of_change(failure, is_unsure, has_written).report().unwrap().detail.clone().unwrap()
+            let report = Report::new(Exit::NoAnswer, "no").detail("It is gone");
+            said_of_change(report, is_unsure, has_written).detail.unwrap()
         };
         assert_eq!(away(false, false), "It is gone. Nothing was changed.");
         assert_eq!(away(false, true), "It is gone. A part of the change was made.");
         assert_eq!(away(true, true), "It is gone. A part of the change was made, and the rest may have been made.");
-        let refused =
-            |detail: Option<&str>| Failure::Refused(Report { detail: detail.map(str::to_owned), ..Report::new("no") });
+        let refused = |detail: Option<&str>| Report { detail: detail.map(str::to_owned), ..refused("no") };
         assert_eq!(said_of_change(refused(None), true, false), refused(None));
         for detail in [None, Some(NOTHING)] {
             let said = said_of_change(refused(detail), true, true);
@@ -455,7 +439,7 @@ mod tests {
         let failed = |left: u32, operation: &Operation, reading: Reading, error: Option<RegistryError>| {
             let store = Failing { store: Rehearsal::new(reading), left: Cell::new(left), error };
             let change = Change { command: "it", fleet: "shop", store: &store, changing: YES, has_person: false };
-            change.perform(operation, &mut Random::open().unwrap()).unwrap_err().report().unwrap().detail.clone()
+            change.perform(operation, &mut Random::open().unwrap()).unwrap_err().detail
         };
         let many_tags = || {
             let mut reading = reading();
@@ -482,9 +466,8 @@ mod tests {
         let store =
             Answering(Rehearsal::new(reading()), RefCell::new(vec![RegistryError::Locked(None), timed_out_again]));
         let change = Change { command: "it", fleet: "shop", store: &store, changing: YES, has_person: false };
-        let failure = change.perform(&RANGE, &mut Random::open().unwrap()).unwrap_err();
-        assert_eq!(failure.status(), 3, "{failure:?}");
-        assert_eq!(failure.report().unwrap().detail.as_deref(), Some(MAYBE));
+        let report = change.perform(&RANGE, &mut Random::open().unwrap()).unwrap_err();
+        assert_eq!((report.code, report.detail.as_deref()), (Exit::NoAnswer, Some(MAYBE)));
         // It has closed the fleet.
         let unused = || Reading { numbers: Default::default(), tags: Default::default(), ..reading() };
         for operation in [Operation::ResetSettings, Operation::Lost { lease_ms: 60_000, skew_ms: 5000, uuid: None }] {
@@ -502,13 +485,13 @@ mod tests {
                 .store
                 .swap(&Swap { changes: vec![Pending::Fleet(fleet)], ..Swap::after(&reading(), Vec::new()) })
                 .unwrap();
-            perform(&store, operation, NOW).map_err(|failure| failure.status()).map(drop)
+            perform(&store, operation, NOW).map_err(|report| report.code).map(drop)
         };
         let set = |first, last| Operation::SetRange { first, last };
         assert_eq!(with(None, set(0, 5)), Ok(()));
         assert_eq!(with(Some((0, 9)), set(0, 9)), Ok(()));
         assert_eq!(with(Some((0, 9)), set(5, 6)), Ok(()));
-        assert_eq!(with(Some((5, 9)), set(4, 9)), Err(2));
-        assert_eq!(with(Some((5, 9)), set(5, 10)), Err(2));
+        assert_eq!(with(Some((5, 9)), set(4, 9)), Err(Exit::Usage));
+        assert_eq!(with(Some((5, 9)), set(5, 10)), Err(Exit::Usage));
     }
 }

@@ -78,7 +78,7 @@ impl Finding {
 
     /// What is found if the registry cannot be read.
     pub fn unread(report: &Report) -> Self {
-        let Report { message, detail, hint } = report;
+        let Report { message, detail, hint, .. } = report;
         let message = detail.iter().fold(message.clone(), |message, detail| format!("{message}: {detail}"));
         Self { subject: "registry", grade: Grade::Bad, message, hint: hint.clone() }
     }
@@ -621,6 +621,7 @@ fn wrapped(begin: &str, text: &str) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::refused;
     use crate::samples::{NOW_MS, TAG, number, view};
     use snowflake_core::registry::{Fleet, Incarnation, NumberKey, NumberRecord, TagRecord};
     use snowflake_core::segment::END;
@@ -1048,7 +1049,7 @@ All is well.
 
     #[test]
     fn a_registry_that_cannot_be_read_is_bad() {
-        let report = Report::new("could not connect to the registry").detail("Refused.").hint("Check it.");
+        let report = refused("could not connect to the registry").detail("Refused.").hint("Check it.");
         let said = said(&[Finding::unread(&report)]);
         assert_eq!(said.lines[0], "BAD   registry    could not connect to the registry: Refused.");
         assert_eq!(said.json["findings"][0]["hint"], "Check it.");

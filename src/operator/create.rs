@@ -13,7 +13,7 @@ use crate::change::{Change, said_of_change};
 use crate::changes::{Changed, Value, fleet_fields};
 use crate::output::Said;
 use crate::place::{Random, Registry};
-use crate::report::{Failure, Report};
+use crate::report::{Report, failed, misused, refused};
 use crate::words::{self, command};
 
 /// The fleet that it makes.
@@ -30,14 +30,14 @@ enum Found {
     Fleet,
 }
 
-fn look(registry: &Registry) -> Result<Found, Failure> {
+fn look(registry: &Registry) -> Result<Found, Report> {
     match registry.read(&Wanted::default()) {
         Ok(_) => Ok(Found::Fleet),
         Err(RegistryError::NoSchema) => Ok(Found::Nothing),
         Err(error) if is_no_fleet(&error) => Ok(Found::NoFleet),
         // The file says better what it is for.
         Err(RegistryError::OtherVersion(_)) => Ok(Found::Fleet),
-        Err(error) => Err(error.into()),
+        Err(error) => Err(failed(error)),
     }
 }
 
@@ -48,14 +48,14 @@ fn is_no_fleet(error: &RegistryError) -> bool {
 /// Checks a range before anything is made.
 ///
 /// # Errors
-/// [`Failure::Refused`].
-pub fn check_range(range: Option<(i64, i64)>, fleet: &str) -> Result<(), Failure> {
+/// It cannot be a range.
+pub fn check_range(range: Option<(i64, i64)>, fleet: &str) -> Result<(), Report> {
     let refusal = match range {
         Some((first, _)) if first < 0 => Refusal::RangeBelowZero { first },
         Some((first, last)) if first > last => Refusal::EmptyRange { first, last },
         _ => return Ok(()),
     };
-    Err(Failure::Refused(words::refusal(&refusal, fleet)))
+    Err(words::refusal(&refusal, fleet))
 }
 
 /// Says which range a fleet would have that is not made yet.
@@ -69,18 +69,18 @@ pub fn range_of_new(fleet: &str, first: i64, last: i64) -> Said {
 /// Makes the registry and the fleet, or brings the registry up to date.
 ///
 /// # Errors
-/// [`Failure`].
+/// Why it is not done.
 pub fn create(
     registry: &Registry,
     fleet: &str,
     owner: Option<&str>,
     changing: Changing,
     random: &mut Random,
-) -> Result<Said, Failure> {
+) -> Result<Said, Report> {
     let found = look(registry)?;
     let is_postgres = is_postgres(registry);
     if !is_postgres && owner.is_some() {
-        return Err(Failure::Usage(Report::new("etcd has no owner of a registry").hint("Leave --owner out.")));
+        return Err(misused("etcd has no owner of a registry").hint("Leave --owner out."));
     }
     if changing.dry_run {
         let mut said = Vec::new();
@@ -130,18 +130,16 @@ pub fn create(
 /// Makes another fleet.
 ///
 /// # Errors
-/// [`Failure`].
-pub fn add_fleet(registry: &Registry, name: &str, changing: Changing, random: &mut Random) -> Result<Said, Failure> {
+/// Why it is not done.
+pub fn add_fleet(registry: &Registry, name: &str, changing: Changing, random: &mut Random) -> Result<Said, Report> {
     let exists = || {
-        let report = Report::new(format!("fleet \"{name}\" exists already"));
-        Failure::Refused(
-            report.hint(format!("Servers can use it. A registry that was lost needs {}.", command("lost"))),
-        )
+        refused(format!("fleet \"{name}\" exists already"))
+            .hint(format!("Servers can use it. A registry that was lost needs {}.", command("lost")))
     };
     match registry.read(&Wanted::default()) {
         Ok(_) => return Err(exists()),
         Err(error) if is_no_fleet(&error) => {}
-        Err(error) => return Err(error.into()),
+        Err(error) => return Err(failed(error)),
     }
     if changing.dry_run {
         return Ok(outcome(vec![format!("Fleet \"{name}\" would be made.")], Vec::new(), true));
@@ -164,7 +162,7 @@ pub struct Lost<'a> {
 /// Makes a fleet anew that was lost, beginning with a freeze, and what is missing around it.
 ///
 /// # Errors
-/// [`Failure`].
+/// Why it is not done.
 pub fn lost(
     registry: &Registry,
     fleet: &str,
@@ -172,15 +170,15 @@ pub fn lost(
     changing: Changing,
     has_person: bool,
     random: &mut Random,
-) -> Result<Said, Failure> {
+) -> Result<Said, Report> {
     let Lost { lease_ms, skew_ms, uuid, owner } = *lost;
-    let refused = |refusal: Refusal| Failure::Refused(words::refusal(&refusal, fleet));
+    let forbidden = |refusal: Refusal| words::refusal(&refusal, fleet);
     if !changing.dry_run && !changing.yes && !has_person {
         return Err(ask::without_person("lost"));
     }
     // Checks what was given before anything is made.
     let blank = new_fleet(uuid.unwrap_or_else(|| random.uuid()), NO_INCARNATION, random.next());
-    lost_fleet(&blank, 0, lease_ms, skew_ms, 0).map_err(refused)?;
+    lost_fleet(&blank, 0, lease_ms, skew_ms, 0).map_err(forbidden)?;
     let operation = Operation::Lost { lease_ms, skew_ms, uuid };
     let found = look(registry)?;
     let mut made = Vec::new();
@@ -199,8 +197,8 @@ pub fn lost(
             crate::span::Span(lease_ms.saturating_add(2 * skew_ms))
         ));
         // What is not made yet has no clock. A uuid that is not given is another one each time.
-        let now_ms = if found == Found::Nothing { crate::now_ms() } else { registry.now()?.1 };
-        let new = lost_fleet(&blank, now_ms, lease_ms, skew_ms, 0).map_err(refused)?;
+        let now_ms = if found == Found::Nothing { crate::now_ms() } else { registry.now().map_err(failed)?.1 };
+        let new = lost_fleet(&blank, now_ms, lease_ms, skew_ms, 0).map_err(forbidden)?;
         let mut changes = values(fleet, &new);
         changes.retain(|changed| uuid.is_some() || changed.field != "uuid");
         return Ok(crate::change::dry(&changes, made));
@@ -222,15 +220,15 @@ pub fn lost(
     let mut said = if is_made_by_file {
         // No server has a right yet.
         let change = Change { command: "lost", fleet, store: registry, changing: yes, has_person };
-        change.perform(&operation, random).map_err(|failure| said_of_change(failure, false, true))?
+        change.perform(&operation, random).map_err(|report| said_of_change(report, false, true))?
     } else {
         // In one step, because servers may reach it at once.
         let has_made = !made.is_empty();
-        let (_, now_ms) = registry.now().map_err(|error| said_of_change(error.into(), false, has_made))?;
-        let new = lost_fleet(&blank, now_ms, lease_ms, skew_ms, random.next()).map_err(refused)?;
+        let (_, now_ms) = registry.now().map_err(|error| said_of_change(failed(error), false, has_made))?;
+        let new = lost_fleet(&blank, now_ms, lease_ms, skew_ms, random.next()).map_err(forbidden)?;
         if !make_fleet(registry, &new, has_made)? {
-            let report = Report::new(format!("fleet \"{fleet}\" was made meanwhile")).hint("Run this again.");
-            return Err(said_of_change(Failure::Refused(report), false, has_made));
+            let report = refused(format!("fleet \"{fleet}\" was made meanwhile")).hint("Run this again.");
+            return Err(said_of_change(report, false, has_made));
         }
         let lost = snowflake_core::operate::Outcome::Lost {
             generation: new.generation,
@@ -275,8 +273,8 @@ fn is_postgres(registry: &Registry) -> bool {
 }
 
 /// Makes a fleet. `has_made` says whether the schema was made before.
-fn make_fleet(registry: &Registry, fleet: &Fleet, has_made: bool) -> Result<bool, Failure> {
-    registry.create_fleet(fleet).map_err(|error| said_of_change(error.into(), true, has_made))
+fn make_fleet(registry: &Registry, fleet: &Fleet, has_made: bool) -> Result<bool, Report> {
+    registry.create_fleet(fleet).map_err(|error| said_of_change(failed(error), true, has_made))
 }
 
 fn is_there(fleet: &str) -> String {
@@ -284,16 +282,14 @@ fn is_there(fleet: &str) -> String {
 }
 
 /// Makes the schema, or brings it up to date.
-fn make_schema(registry: &Registry, owner: Option<&str>) -> Result<Vec<Diagnostic>, Failure> {
+fn make_schema(registry: &Registry, owner: Option<&str>) -> Result<Vec<Diagnostic>, Report> {
     registry.create(owner).map_err(|error| match error {
         // Also where the schema is there, and another role's.
-        RegistryError::NoOperator(message) => {
-            Failure::Refused(Report::new(format!("role may not make the registry: {message}")).hint(
-                "Connect as a role that may create a schema. If the schema is there, connect as its owner, or add \
+        RegistryError::NoOperator(message) => refused(format!("role may not make the registry: {message}")).hint(
+            "Connect as a role that may create a schema. If the schema is there, connect as its owner, or add \
                  --owner if you trust that role with the registry.",
-            ))
-        }
-        error => said_of_change(error.into(), true, false),
+        ),
+        error => said_of_change(failed(error), true, false),
     })
 }
 

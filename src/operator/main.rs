@@ -62,7 +62,7 @@ use crate::changes::{Changed, Value};
 use crate::check::{ClockHere, Finding, Grade, Seen};
 use crate::output::Said;
 use crate::place::{Place, Random, Registry, VARIABLE};
-use crate::report::{Failure, Report};
+use crate::report::{Exit, Report, failed, misused};
 use crate::span::Span;
 use crate::view::View;
 
@@ -82,18 +82,18 @@ fn main() -> ExitCode {
     let fleet = if let Command::AddFleet { name, .. } = &command { name.clone() } else { common.fleet.clone() };
     let mut session = match Session::new(&common, fleet.clone()) {
         Ok(session) => session,
-        Err(failure) => return print(&common, name, &fleet, &Said::default(), Some(&failure)).1,
+        Err(report) => return print(&common, name, &fleet, &Said::default(), Err(report)).1,
     };
     if let Command::Watch { all, interval, count } = command {
         return session.watch(&common, name, all, interval, count);
     }
     let makes_fleet = matches!(command, Command::Create { .. } | Command::AddFleet { .. } | Command::Lost { .. });
-    let (said, failure) = match session.run(command) {
-        Ok((said, failure)) => (said, failure),
-        Err(failure) if makes_fleet => (Said::default(), Some(failure)),
-        Err(failure) => (Said::default(), Some(session.with_fleets(failure))),
+    let (said, ended) = match session.run(command) {
+        Ok((said, exit)) => (said, Ok(exit)),
+        Err(report) if makes_fleet => (Said::default(), Err(report)),
+        Err(report) => (Said::default(), Err(session.with_fleets(report))),
     };
-    print(&common, name, &fleet, &said, failure.as_ref()).1
+    print(&common, name, &fleet, &said, ended).1
 }
 
 /// Says what is wrong with the arguments, or what was asked about them.
@@ -107,12 +107,12 @@ fn misunderstood(error: &clap::Error) -> ExitCode {
         let text = error.to_string();
         let (message, rest) = text.trim_end().split_once('\n').unwrap_or((text.trim_end(), ""));
         let message = message.strip_prefix("error: ").unwrap_or(message);
-        let report = Report { detail: Some(rest.trim().to_owned()), ..Report::new(message) };
-        if let Err(error) = output::print(&Said::default().line(None, None, Some(&Failure::Usage(report)))) {
+        let report = misused(message).detail(rest.trim());
+        if let Err(error) = output::print(&Said::default().line(None, None, Some(&report))) {
             return unwritten(&error);
         }
     }
-    ExitCode::from(if error.use_stderr() { Failure::USAGE } else { 0 })
+    status(if error.use_stderr() { Exit::Usage } else { Exit::Done })
 }
 
 /// Says that what a command says could not be written.
@@ -121,26 +121,34 @@ fn unwritten(error: &io::Error) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// Prints what a command says. Returns whether anybody reads it, and the exit status.
-fn print(common: &Common, command: &str, fleet: &str, said: &Said, failure: Option<&Failure>) -> (bool, ExitCode) {
-    let status = failure.map_or(0, Failure::status);
+fn status(exit: Exit) -> ExitCode {
+    ExitCode::from(exit as u8)
+}
+
+/// Prints what a command says, and why it is not done. Returns whether anybody reads it, and the
+/// exit status.
+fn print(common: &Common, command: &str, fleet: &str, said: &Said, ended: Result<Exit, Report>) -> (bool, ExitCode) {
+    let (exit, report) = match ended {
+        Ok(exit) => (exit, None),
+        Err(report) => (report.code, Some(report)),
+    };
     let is_read = match common.json {
-        true => output::print(&said.line(Some(command), Some(fleet), failure)),
+        true => output::print(&said.line(Some(command), Some(fleet), report.as_ref())),
         false => {
             let has_colour =
                 stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
             let is_read = output::print(&if has_colour { output::coloured(&said.text()) } else { said.text() });
-            if let Some(report) = failure.and_then(Failure::report) {
+            if let Some(report) = report {
                 output::print_error(&table::printable_lines(&report.to_string()));
             }
             is_read
         }
     };
     match is_read {
-        Ok(is_read) => (is_read, ExitCode::from(status)),
+        Ok(is_read) => (is_read, status(exit)),
         // What has failed before says more.
-        Err(error) if status == 0 => (false, unwritten(&error)),
-        Err(_) => (false, ExitCode::from(status)),
+        Err(error) if exit == Exit::Done => (false, unwritten(&error)),
+        Err(_) => (false, status(exit)),
     }
 }
 
@@ -153,18 +161,18 @@ struct Session {
 }
 
 impl Session {
-    fn new(common: &Common, fleet: String) -> Result<Self, Failure> {
+    fn new(common: &Common, fleet: String) -> Result<Self, Report> {
         let place = Place::of(common, std::env::var(VARIABLE).ok())?;
         if fleet.is_empty() {
-            let report = Report::new("a fleet needs a name");
-            return Err(Failure::Usage(report.hint("Give the value of \"snowflake_id.fleet\" on its servers.")));
+            let report = misused("a fleet needs a name");
+            return Err(report.hint("Give the value of \"snowflake_id.fleet\" on its servers."));
         }
         let (registry, random) = (place.registry(&fleet), Random::open()?);
         Ok(Self { place, fleet, registry, random })
     }
 
-    /// Runs a command. Returns what it says, and a failure that this already tells.
-    fn run(&mut self, command: Command) -> Result<(Said, Option<Failure>), Failure> {
+    /// Runs a command. Returns what it says, and the exit status.
+    fn run(&mut self, command: Command) -> Result<(Said, Exit), Report> {
         let name = command.name();
         let has_person = ask::has_person();
         let said = match command {
@@ -181,7 +189,7 @@ impl Session {
                         create::range_of_new(&self.fleet, first, last)
                     } else {
                         self.perform(name, &Operation::SetRange { first, last }, changing, has_person)
-                            .map_err(|failure| change::said_of_change(failure, true, !changing.dry_run))?
+                            .map_err(|report| change::said_of_change(report, true, !changing.dry_run))?
                     };
                     said.add(set);
                 }
@@ -207,7 +215,7 @@ impl Session {
                 self.perform_described(name, &operation, tag, &values, None, changing, has_person)?
             }
             Command::Reserve { number, until, datacenter, force, changing } => {
-                let until_ms = until.ms(self.registry.read(&Wanted::default())?.now_ms);
+                let until_ms = until.ms(self.registry.read(&Wanted::default()).map_err(failed)?.now_ms);
                 let number = NumberKey::new(datacenter, number);
                 self.perform(name, &Operation::Reserve { number, until_ms, force }, changing, has_person)?
             }
@@ -241,7 +249,7 @@ impl Session {
                 self.perform(name, &Operation::ResetSettings, changing, has_person)?
             }
             Command::DropNumbers { changing } => {
-                let reading = self.registry.read(&Wanted::default())?;
+                let reading = self.registry.read(&Wanted::default()).map_err(failed)?;
                 let before_ms = reading.fleet.over_ms(reading.now_ms);
                 self.perform(name, &Operation::DropNumbers { before_ms }, changing, has_person)?
             }
@@ -249,22 +257,22 @@ impl Session {
                 self.perform(name, &Operation::DropTag { tag }, changing, has_person)?
             }
         };
-        Ok((said, None))
+        Ok((said, Exit::Done))
     }
 
     /// Adds the names of the registry's fleets to a refusal, if it has none of the one that was
     /// asked for.
-    fn with_fleets(&self, failure: Failure) -> Failure {
-        let Failure::Refused(report) = failure else { return failure };
-        let Ok(fleets) = self.registry.fleets() else { return Failure::Refused(report) };
-        if fleets.contains(&self.fleet) {
-            return Failure::Refused(report);
+    fn with_fleets(&self, report: Report) -> Report {
+        if report.code != Exit::Refused {
+            return report;
         }
-        Failure::Refused(match fleets.as_slice() {
-            [] => report.detail("The registry has no fleet."),
-            [fleet] => report.detail(format!("The registry has the fleet \"{fleet}\".")),
-            fleets => report.detail(format!("The registry has the fleets {}.", quoted(fleets))),
-        })
+        match self.registry.fleets().as_deref() {
+            Ok([]) => report.detail("The registry has no fleet."),
+            Ok(fleets) if fleets.contains(&self.fleet) => report,
+            Ok([fleet]) => report.detail(format!("The registry has the fleet \"{fleet}\".")),
+            Ok(fleets) => report.detail(format!("The registry has the fleets {}.", quoted(fleets))),
+            Err(_) => report,
+        }
     }
 
     /// Says that an operation on the whole registry is one on each of its fleets.
@@ -280,7 +288,7 @@ impl Session {
         operation: &Operation,
         changing: Changing,
         has_person: bool,
-    ) -> Result<Said, Failure> {
+    ) -> Result<Said, Report> {
         let change = Change { command, fleet: &self.fleet, store: &*self.registry, changing, has_person };
         let mut said = change.perform(operation, &mut self.random)?;
         // A registry is restored and moved as a whole.
@@ -301,7 +309,7 @@ impl Session {
         old: Option<String>,
         changing: Changing,
         has_person: bool,
-    ) -> Result<Said, Failure> {
+    ) -> Result<Said, Report> {
         let text = |text: &String| if text.is_empty() { Value::None } else { Value::Text(text.clone()) };
         let is_new = matches!(operation, Operation::CreateTag { .. });
         let more: Vec<_> = values
@@ -323,24 +331,24 @@ impl Session {
         Ok(said)
     }
 
-    fn describe(&self, tag: Tag, description: &str, has_written: bool) -> Result<(), Failure> {
+    fn describe(&self, tag: Tag, description: &str, has_written: bool) -> Result<(), Report> {
         match self.registry.describe_tag(tag, description) {
             Ok(true) => Ok(()),
             Ok(false) => {
-                let refused = Failure::Refused(words::refusal(&Refusal::NoSuchTag { tag }, &self.fleet));
-                Err(change::said_of_change(refused, false, has_written))
+                let report = words::refusal(&Refusal::NoSuchTag { tag }, &self.fleet);
+                Err(change::said_of_change(report, false, has_written))
             }
-            Err(error) => Err(change::said_of_change(error.into(), true, has_written)),
+            Err(error) => Err(change::said_of_change(failed(error), true, has_written)),
         }
     }
 
-    fn set_tag(&mut self, tag: Tag, values: &TagValues, changing: Changing, has_person: bool) -> Result<Said, Failure> {
+    fn set_tag(&mut self, tag: Tag, values: &TagValues, changing: Changing, has_person: bool) -> Result<Said, Report> {
         let TagValues { next_value, least_step, greatest_step, jump, description } = values;
-        let old = if description.is_some() { self.registry.descriptions()?.remove(&tag) } else { None };
+        let old = if description.is_some() { self.registry.descriptions().map_err(failed)?.remove(&tag) } else { None };
         let is_of_record = next_value.is_some() || least_step.is_some() || greatest_step.is_some() || jump.is_some();
         if let Some(description) = description.as_ref().filter(|_| !is_of_record) {
-            if !self.registry.read(&Wanted::tags(vec![tag]))?.tags.contains_key(&tag) {
-                return Err(Failure::Refused(words::refusal(&Refusal::NoSuchTag { tag }, &self.fleet)));
+            if !self.registry.read(&Wanted::tags(vec![tag])).map_err(failed)?.tags.contains_key(&tag) {
+                return Err(words::refusal(&Refusal::NoSuchTag { tag }, &self.fleet));
             }
             let (old, new) = (old.unwrap_or_default(), description.clone());
             let (old, new) = (Some(Value::Text(old)), Some(Value::Text(new)));
@@ -363,13 +371,13 @@ impl Session {
         self.perform_described("set-tag", &operation, tag, values, old, changing, has_person)
     }
 
-    fn prune(&self, before: instant::When, changing: Changing, has_person: bool) -> Result<Said, Failure> {
+    fn prune(&self, before: instant::When, changing: Changing, has_person: bool) -> Result<Said, Report> {
         if !changing.dry_run && !changing.yes && !has_person {
             return Err(ask::without_person("prune"));
         }
-        let reading = self.registry.read(&Wanted::default())?;
+        let reading = self.registry.read(&Wanted::default()).map_err(failed)?;
         let before_ms = prunable_before(&reading, before.ms(reading.now_ms))
-            .map_err(|refusal| Failure::Refused(words::refusal(&refusal, &self.fleet)))?;
+            .map_err(|refusal| words::refusal(&refusal, &self.fleet))?;
         let shown = instant::Shown(before_ms);
         if changing.dry_run {
             let said = format!("The history of leases that ended before {shown} would be deleted.");
@@ -383,20 +391,21 @@ impl Session {
             ask::confirm(&[], &consequence)?;
         }
         let pruned =
-            self.registry.prune(before_ms).map_err(|error| change::said_of_change(error.into(), true, false))?;
+            self.registry.prune(before_ms).map_err(|error| change::said_of_change(failed(error), true, false))?;
         let mut said = change::done(&[], vec![format!("Pruned leases that ended before {shown}: {pruned}.")]);
         said.json.insert("pruned".to_owned(), json!(pruned));
         Ok(said)
     }
 
     /// Reads all of the fleet, and compares the clocks.
-    fn view(&self) -> Result<(View, ClockHere), Failure> {
+    fn view(&self) -> Result<(View, ClockHere), Report> {
         let before_ms = now_ms();
-        let reading = self.registry.read(&Wanted::all())?;
+        let reading = self.registry.read(&Wanted::all()).map_err(failed)?;
         let after_ms = now_ms();
         let offset_ms = before_ms.midpoint(after_ms).saturating_sub(reading.now_ms);
         let here = ClockHere { offset_ms, error_ms: after_ms.saturating_sub(before_ms).max(0) / 2 + 1 };
-        let (names, descriptions) = (self.registry.names()?, self.registry.descriptions()?);
+        let names = self.registry.names().map_err(failed)?;
+        let descriptions = self.registry.descriptions().map_err(failed)?;
         let (kind, address) = (self.place.kind(), self.place.shown());
         Ok((View { fleet: self.fleet.clone(), kind, address, reading, names, descriptions }, here))
     }
@@ -416,7 +425,7 @@ impl Session {
         (!held.is_empty() && !then.is_empty()).then_some((held.len(), then))
     }
 
-    fn check(&self, is_strict: bool) -> Result<(Said, Option<Failure>), Failure> {
+    fn check(&self, is_strict: bool) -> Result<(Said, Exit), Report> {
         let found = match self.view() {
             Ok((view, here)) => {
                 // A role that may not look at this may still check the rest.
@@ -428,31 +437,30 @@ impl Session {
                 check::findings(&view, &Seen { here, standbys, alarms, hosts, held_up, role_settings })
             }
             // The arguments are wrong.
-            Err(failure @ Failure::Usage(_)) => return Err(failure),
-            Err(failure) => {
-                let report = failure.report().cloned().unwrap_or_else(|| Report::new("registry cannot be read"));
-                let said = check::said(&[Finding::unread(&report)]);
-                let is_silent = matches!(failure, Failure::NoAnswer(_));
-                return Ok((said, Some(if is_silent { Failure::Silent } else { Failure::Found })));
+            Err(report) if report.code == Exit::Usage => return Err(report),
+            Err(report) => {
+                let exit = if report.code == Exit::NoAnswer { Exit::NoAnswer } else { Exit::Found };
+                return Ok((check::said(&[Finding::unread(&report)]), exit));
             }
         };
         let least = if is_strict { Grade::Warn } else { Grade::Bad };
-        Ok((check::said(&found), (check::worst(&found) >= least).then_some(Failure::Found)))
+        let exit = if check::worst(&found) >= least { Exit::Found } else { Exit::Done };
+        Ok((check::said(&found), exit))
     }
 
     fn watch(&self, common: &Common, name: &str, all: bool, interval: Span, count: Option<u64>) -> ExitCode {
         if interval.0 < LEAST_INTERVAL_MS {
-            let report = Report::new(format!("interval cannot be {interval}"))
+            let report = misused(format!("interval cannot be {interval}"))
                 .detail(format!("It must be {} or more.", Span(LEAST_INTERVAL_MS)))
                 .hint("Give it as '2 s' or '500 ms'.");
-            return print(common, name, &self.fleet, &Said::default(), Some(&Failure::Usage(report))).1;
+            return print(common, name, &self.fleet, &Said::default(), Err(report)).1;
         }
         let is_screen = stdout().is_terminal() && !common.json;
         let mut looks = 0;
         loop {
-            let (said, failure) = match self.view() {
-                Ok((view, _)) => (show::show(&view, all), None),
-                Err(failure) => (Said::default(), Some(failure)),
+            let (said, ended) = match self.view() {
+                Ok((view, _)) => (show::show(&view, all), Ok(Exit::Done)),
+                Err(report) => (Said::default(), Err(report)),
             };
             if is_screen {
                 // To the upper left corner, and away with all that is below.
@@ -460,7 +468,7 @@ impl Session {
             } else if looks > 0 && !common.json {
                 let _ = output::print("\n");
             }
-            let (is_read, status) = print(common, name, &self.fleet, &said, failure.as_ref());
+            let (is_read, status) = print(common, name, &self.fleet, &said, ended);
             looks += 1;
             if !is_read || count.is_some_and(|count| looks >= count) {
                 return status;
@@ -483,7 +491,7 @@ fn other_fleets(fleets: Result<Vec<String>, RegistryError>, own: &str) -> (Optio
     let fleets = match fleets {
         Ok(fleets) => fleets,
         Err(error) => {
-            let why = Report::from(error.report_of(Asker::Operator)).message;
+            let why = error.report_of(Asker::Operator).message;
             let line = format!(
                 "The names of other fleets could not be read: {why}. If this registry has others, run this for each of \
                  them, too (--fleet)."

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use serde_json::{Map, Value as Json, json};
 
-use crate::report::Failure;
+use crate::report::Report;
 
 /// What a command has to say.
 #[derive(Debug, Default)]
@@ -45,14 +45,12 @@ impl Said {
 
     /// Returns the object for programs, in a line. Arguments that are not understood have no
     /// command and no fleet.
-    pub fn line(&self, command: Option<&str>, fleet: Option<&str>, failure: Option<&Failure>) -> String {
+    pub fn line(&self, command: Option<&str>, fleet: Option<&str>, report: Option<&Report>) -> String {
         let mut object = self.json.clone();
         object.insert("command".to_owned(), json!(command));
         object.insert("fleet".to_owned(), json!(fleet));
-        let error = failure.and_then(|failure| {
-            let report = failure.report()?;
-            let (detail, hint, status) = (&report.detail, &report.hint, failure.status());
-            Some(json!({"message": report.message, "detail": detail, "hint": hint, "exit_status": status}))
+        let error = report.map(|Report { code, message, detail, hint, .. }| {
+            json!({"message": message, "detail": detail, "hint": hint, "exit_status": *code as u8})
         });
         object.insert("error".to_owned(), json!(error));
         format!("{}\n", Json::Object(object))
@@ -97,7 +95,7 @@ pub fn print_error(text: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::Report;
+    use crate::report::refused;
 
     #[test]
     fn what_cannot_wait_is_red() {
@@ -113,8 +111,8 @@ mod tests {
             said.line(Some("close"), Some("shop"), None),
             "{\"command\":\"close\",\"done\":true,\"error\":null,\"fleet\":\"shop\"}\n"
         );
-        let failure = Failure::Refused(Report::new("no").hint("Wait."));
-        let line = Said::default().line(Some("close"), None, Some(&failure));
+        let report = refused("no").hint("Wait.");
+        let line = Said::default().line(Some("close"), None, Some(&report));
         let object: Json = serde_json::from_str(&line).unwrap();
         assert_eq!(object["error"], json!({"message": "no", "detail": null, "hint": "Wait.", "exit_status": 1}));
     }

@@ -11,7 +11,7 @@ use snowflake_registry::{
 };
 
 use crate::arguments::Common;
-use crate::report::{Failure, Report};
+use crate::report::{Report, misused, refused};
 
 /// The environment variable that takes the place of `--registry`.
 pub const VARIABLE: &str = "SNOWFLAKE_REGISTRY";
@@ -50,35 +50,32 @@ impl Place {
     /// Takes it from the arguments, or from the environment.
     ///
     /// # Errors
-    /// [`Failure::Usage`]: it is missing or wrong, or it has a password and stands in an argument.
-    pub fn of(common: &Common, variable: Option<String>) -> Result<Self, Failure> {
-        let usage = |report| Err(Failure::Usage(report));
+    /// Wrong usage: it is missing or wrong, or it has a password and stands in an argument.
+    pub fn of(common: &Common, variable: Option<String>) -> Result<Self, Report> {
         let ms = common.timeout.0;
         if !(1..=LONGEST_MS).contains(&ms) {
-            let report = Report::new(format!("timeout cannot be {}", common.timeout));
-            return usage(report.detail("It must be from 1 ms to 1 d.").hint("Give it as '10 s' or '500 ms'."));
+            let report = misused(format!("timeout cannot be {}", common.timeout));
+            return Err(report.detail("It must be from 1 ms to 1 d.").hint("Give it as '10 s' or '500 ms'."));
         }
         let is_argument = common.registry.is_some();
         let Some(address) = common.registry.clone().or(variable.filter(|address| !address.is_empty())) else {
-            return usage(Report::new("no registry is given").hint(format!(
+            return Err(misused("no registry is given").hint(format!(
                 "Give --registry, or set the environment variable {VARIABLE}, to what \"snowflake_id.registry\" has on \
                  the servers, with the registry's owner as user."
             )));
         };
         let source = if is_argument { "--registry" } else { VARIABLE };
         if let Err(why) = check_address(&address) {
-            return usage(Report::new(format!("{source} is wrong: {why}")).hint(
+            return Err(misused(format!("{source} is wrong: {why}")).hint(
                 "Write a connection string or URI of libpq's, such as 'host=a.example dbname=ids', or \
                  'etcd:https://a.example:2379?cacert=/etc/ssl/ca.pem'.",
             ));
         }
         // etcd's form takes no password at all.
         if is_argument && Kind::of(&address) == Kind::Postgres && has_password(&address) {
-            return usage(
-                Report::new("--registry has a password")
-                    .detail("Every user of this machine can see the arguments of a program.")
-                    .hint("Change the password, and put the new one into .pgpass, a service file or PGPASSWORD."),
-            );
+            return Err(misused("--registry has a password")
+                .detail("Every user of this machine can see the arguments of a program.")
+                .hint("Change the password, and put the new one into .pgpass, a service file or PGPASSWORD."));
         }
         Ok(Self { address, timeout: Duration::from_millis(ms.unsigned_abs()) })
     }
@@ -109,11 +106,9 @@ impl Random {
     /// Opens the system's generator.
     ///
     /// # Errors
-    /// [`Failure::Refused`], if the system has none.
-    pub fn open() -> Result<Self, Failure> {
-        let failed = |error: io::Error| {
-            Failure::Refused(Report::new(format!("could not read random numbers from /dev/urandom: {error}")))
-        };
+    /// The system has none.
+    pub fn open() -> Result<Self, Report> {
+        let failed = |error: io::Error| refused(format!("could not read random numbers from /dev/urandom: {error}"));
         let mut random = Self(File::open("/dev/urandom").map_err(failed)?);
         random.try_next().map_err(failed)?;
         Ok(random)
@@ -140,6 +135,7 @@ impl Random {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::Exit;
     use crate::span::Span;
 
     fn common(registry: Option<&str>) -> Common {
@@ -148,9 +144,9 @@ mod tests {
     }
 
     fn refused(registry: Option<&str>, variable: Option<&str>) -> Report {
-        let failure = Place::of(&common(registry), variable.map(str::to_owned)).unwrap_err();
-        assert_eq!(failure.status(), 2);
-        failure.report().unwrap().clone()
+        let report = Place::of(&common(registry), variable.map(str::to_owned)).unwrap_err();
+        assert_eq!(report.code, Exit::Usage);
+        report
     }
 
     #[test]

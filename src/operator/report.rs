@@ -1,128 +1,59 @@
 //! How the program says that something failed: an error in PostgreSQL's style, and an exit status.
 
-use std::fmt;
-
 use snowflake_registry::{Asker, Problem, RegistryError};
 
-/// An error: one line in lower case without a period, and what to know and to do about it in full
-/// sentences.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Report {
-    /// What is wrong.
-    pub message: String,
-    /// The facts.
-    pub detail: Option<String>,
-    /// What to do.
-    pub hint: Option<String>,
-}
-
-impl Report {
-    /// Makes a report without detail and hint.
-    pub fn new(message: impl Into<String>) -> Self {
-        Self { message: message.into(), detail: None, hint: None }
-    }
-
-    /// The same with a detail.
-    #[must_use]
-    pub fn detail(self, detail: impl Into<String>) -> Self {
-        Self { detail: Some(detail.into()), ..self }
-    }
-
-    /// The same with a hint.
-    #[must_use]
-    pub fn hint(self, hint: impl Into<String>) -> Self {
-        Self { hint: Some(hint.into()), ..self }
-    }
-
-    /// Appends a sentence to the detail, unless it is there.
-    #[must_use]
-    pub fn add_detail(self, sentence: &str) -> Self {
-        let detail = match self.detail {
-            Some(detail) if detail.contains(sentence) => detail,
-            Some(detail) if detail.ends_with(['.', '!', '?']) => format!("{detail} {sentence}"),
-            Some(detail) => format!("{detail}. {sentence}"),
-            None => sentence.to_owned(),
-        };
-        Self { detail: Some(detail), ..self }
-    }
-}
-
-impl fmt::Display for Report {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "error: {}", self.message)?;
-        let detail = self.detail.iter().map(|detail| ("detail", detail));
-        let hint = self.hint.iter().map(|hint| ("hint", hint));
-        detail.chain(hint).try_for_each(|(part, text)| write!(f, "\n{part}: {text}"))
-    }
-}
-
-impl<C> From<snowflake_registry::Report<C>> for Report {
-    fn from(report: snowflake_registry::Report<C>) -> Self {
-        let snowflake_registry::Report { message, detail, hint, .. } = report;
-        Self { message, detail, hint }
-    }
+/// The exit status of the program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exit {
+    /// It is done.
+    Done = 0,
+    /// A rule forbids it, the registry refuses it, or the person who was asked.
+    Refused = 1,
+    /// The arguments are wrong, or something that asks could not ask.
+    Usage = 2,
+    /// The registry has not answered, or not with an answer of a registry.
+    NoAnswer = 3,
+    /// `check` has found something.
+    Found = 4,
 }
 
 /// Why a command is not done.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Failure {
-    /// A rule forbids it, the registry refuses it, or the person who was asked.
-    Refused(Report),
-    /// The arguments are wrong, or something that asks could not ask.
-    Usage(Report),
-    /// The registry has not answered, or not with an answer of a registry.
-    NoAnswer(Report),
-    /// `check` has found something, and has said it.
-    Found,
-    /// `check` has no answer from the registry, and has said it.
-    Silent,
+pub type Report = snowflake_registry::Report<Exit>;
+
+/// Says that a rule forbids a command, or a person.
+pub fn refused(message: impl Into<String>) -> Report {
+    Report::new(Exit::Refused, message)
 }
 
-impl Failure {
-    /// The exit status of wrong usage.
-    pub const USAGE: u8 = 2;
-
-    /// Returns the exit status of the program.
-    pub fn status(&self) -> u8 {
-        match self {
-            Self::Refused(_) => 1,
-            Self::Usage(_) => Self::USAGE,
-            Self::NoAnswer(_) | Self::Silent => 3,
-            Self::Found => 4,
-        }
-    }
-
-    /// Returns what is to be said, if it was not said yet.
-    pub fn report(&self) -> Option<&Report> {
-        match self {
-            Self::Refused(report) | Self::Usage(report) | Self::NoAnswer(report) => Some(report),
-            Self::Found | Self::Silent => None,
-        }
-    }
+/// Says that arguments are wrong, or that something that asks could not ask.
+pub fn misused(message: impl Into<String>) -> Report {
+    Report::new(Exit::Usage, message)
 }
 
-impl From<RegistryError> for Failure {
-    fn from(error: RegistryError) -> Self {
-        // libpq is asked nothing before it connects, and has read its files then.
-        if let RegistryError::Connect(text) = &error
-            && ["definition of service", "service file"].iter().any(|words| text.contains(words))
-        {
-            let report = Report::new("the registry's service is not defined").detail(text);
-            return Self::Usage(report.hint(
-                "Check service= in --registry. Define the service in ~/.pg_service.conf, in the file that \
-                 PGSERVICEFILE names, or in pg_service.conf of the directory that PGSYSCONFDIR names.",
-            ));
-        }
-        let report = error.report_of(Asker::Operator).into();
-        // etcd's files are read before it connects, as libpq's are.
-        let is_file = |text: &String| ["certificate file", "private key file"].iter().any(|words| text.contains(words));
-        if matches!(&error, RegistryError::Etcd(Problem::File(_)))
-            || matches!(&error, RegistryError::Connect(text) if is_file(text))
-        {
-            return Self::Usage(report);
-        }
-        if is_answer(&error) { Self::Refused(report) } else { Self::NoAnswer(report) }
+/// Says that a call of the registry has failed.
+pub fn failed(error: RegistryError) -> Report {
+    // libpq is asked nothing before it connects, and has read its files then.
+    if let RegistryError::Connect(text) = &error
+        && ["definition of service", "service file"].iter().any(|words| text.contains(words))
+    {
+        return misused("the registry's service is not defined").detail(text).hint(
+            "Check service= in --registry. Define the service in ~/.pg_service.conf, in the file that PGSERVICEFILE \
+             names, or in pg_service.conf of the directory that PGSYSCONFDIR names.",
+        );
     }
+    // etcd's files are read before it connects, as libpq's are.
+    let is_file = match &error {
+        RegistryError::Etcd(Problem::File(_)) => true,
+        RegistryError::Connect(text) => {
+            ["certificate file", "private key file"].iter().any(|words| text.contains(words))
+        }
+        _ => false,
+    };
+    error.report_of(Asker::Operator).coded(match is_answer(&error) {
+        _ if is_file => Exit::Usage,
+        true => Exit::Refused,
+        false => Exit::NoAnswer,
+    })
 }
 
 /// Whether the registry has said no, and has done nothing. All else is no answer.
@@ -175,14 +106,14 @@ mod tests {
 
     #[test]
     fn a_report_has_a_line_for_each_part() {
-        let report = Report::new("fleet \"a\" is closed").detail("It is being moved.").hint("Wait.");
+        let report = refused("fleet \"a\" is closed").detail("It is being moved.").hint("Wait.");
         assert_eq!(report.to_string(), "error: fleet \"a\" is closed\ndetail: It is being moved.\nhint: Wait.");
-        assert_eq!(Report::new("no").to_string(), "error: no");
+        assert_eq!(refused("no").to_string(), "error: no");
     }
 
     #[test]
     fn the_exit_status_says_whether_a_change_may_have_been_made() {
-        let status = |error: RegistryError| Failure::from(error).status();
+        let status = |error: RegistryError| failed(error).code as u8;
         let words = || "words".to_owned();
         for error in [
             RegistryError::InRecovery,
@@ -211,8 +142,8 @@ mod tests {
             assert_eq!(status(error.clone()), 2, "{error}");
         }
         let no_service = RegistryError::Connect("definition of service \"nosuch\" not found".to_owned());
-        let failure = Failure::from(no_service);
-        assert_eq!(failure.status(), 2);
-        assert!(failure.report().unwrap().hint.as_ref().unwrap().contains("pg_service.conf"), "{failure:?}");
+        let report = failed(no_service);
+        assert_eq!(report.code, Exit::Usage);
+        assert!(report.hint.as_ref().unwrap().contains("pg_service.conf"), "{report:?}");
     }
 }

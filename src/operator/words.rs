@@ -11,7 +11,7 @@ use snowflake_core::segment::END;
 use snowflake_core::tag::Tag;
 
 use crate::instant::Shown;
-use crate::report::Report;
+use crate::report::{Report, refused};
 use crate::span::Span;
 
 /// Names one of the program's commands, for a hint.
@@ -364,7 +364,7 @@ fn wider_range(fleet: &Fleet, (first, last): (i64, i64), is_layout_known: bool) 
 pub fn refusal(refusal: &Refusal, fleet: &str) -> Report {
     const AS_A_SPAN: &str = "Give it as '10 min', '90s', '1h30m' or '500 ms'.";
     let outside = |what: &str, ms: i64, allowed: &std::ops::RangeInclusive<i64>| {
-        Report::new(format!("{what} cannot be {}", Span(ms)))
+        refused(format!("{what} cannot be {}", Span(ms)))
             .detail(format!("It must be from {} to {}.", Span(*allowed.start()), Span(*allowed.end())))
             .hint(AS_A_SPAN)
     };
@@ -372,22 +372,22 @@ pub fn refusal(refusal: &Refusal, fleet: &str) -> Report {
         Refusal::LeaseOutside { lease_ms, allowed } => outside("lease", *lease_ms, allowed),
         Refusal::SkewOutside { skew_ms, allowed } => outside("skew", *skew_ms, allowed),
         Refusal::GraceOutside { grace_ms, allowed } => outside("grace", *grace_ms, allowed),
-        Refusal::NoUptime => Report::new("etcd has no grace")
+        Refusal::NoUptime => refused("etcd has no grace")
             .detail("etcd does not tell since when it is up, so a grace would not count.")
             .hint("No action is needed: an etcd that is started again has lost nothing."),
-        Refusal::NoTimelines => Report::new("etcd needs no declaration that a failover loses nothing")
+        Refusal::NoTimelines => refused("etcd needs no declaration that a failover loses nothing")
             .detail("A change of etcd is kept by a majority of its members, so another leader has all of it.")
             .hint(format!("After a restore of a snapshot, run {}.", command("restored"))),
         Refusal::RangeBelowZero { first } => {
-            Report::new(format!("range cannot begin at {first}, because numbers begin at 0"))
+            refused(format!("range cannot begin at {first}, because numbers begin at 0"))
                 .hint("Give the first and the last number that may be leased, from 0 on.")
         }
-        Refusal::EmptyRange { first, last } => Report::new(format!("range {first} to {last} has no numbers")).hint(
+        Refusal::EmptyRange { first, last } => refused(format!("range {first} to {last} has no numbers")).hint(
             "Give the first and the last number that may be leased, from 0 on. Numbers that are configured on servers \
              must lie outside.",
         ),
         Refusal::RangeOutsideLayout { first, last, numbers } => {
-            Report::new(format!("range {first} to {last} has numbers that the layout does not have"))
+            refused(format!("range {first} to {last} has numbers that the layout does not have"))
                 .detail(format!(
                     "The fleet's layout has the numbers 0 to {}. Servers would renew nothing, and stop drawing when \
                      their leases end.",
@@ -402,7 +402,7 @@ pub fn refusal(refusal: &Refusal, fleet: &str) -> Report {
                 .into_iter()
                 .filter_map(|(what, asked, least)| Some(format!("{what} from {} to {}", Span(*least), Span(asked?))))
                 .collect();
-            Report::new(format!("limits of fleet \"{fleet}\" cannot be lowered: {}", asked.join(", ")))
+            refused(format!("limits of fleet \"{fleet}\" cannot be lowered: {}", asked.join(", ")))
                 .detail("Leases of that length may still run, or be lost at a failover.")
                 .hint(format!(
                     "Run {} instead, which servers follow at their next renewal. To lower limits, stop all servers, \
@@ -418,7 +418,7 @@ pub fn refusal(refusal: &Refusal, fleet: &str) -> Report {
                 .into_iter()
                 .filter_map(|(what, asked)| Some(format!("{what} of {}", Span(asked?))))
                 .collect();
-            Report::new(format!("{} is beyond the limits of fleet \"{fleet}\"", asked.join(" with ")))
+            refused(format!("{} is beyond the limits of fleet \"{fleet}\"", asked.join(" with ")))
                 .detail(format!("Leases may be {} long, and clocks {} apart.", Span(*longest_ms), Span(*most_skew_ms)))
                 .hint(format!(
                     "Raise the limits first with {}, and run this again when no failover of the registry can lose \
@@ -427,13 +427,12 @@ pub fn refusal(refusal: &Refusal, fleet: &str) -> Report {
                 ))
         }
         Refusal::NotNoted { is_closed } => {
-            let report = Report::new(format!(
-                "registry may have lost leases of fleet \"{fleet}\", which no server has noted yet"
-            ))
-            .detail(
-                "It has failed over, or was restored, since the fleet's record was written. This command would \
+            let report =
+                refused(format!("registry may have lost leases of fleet \"{fleet}\", which no server has noted yet"))
+                    .detail(
+                        "It has failed over, or was restored, since the fleet's record was written. This command would \
                          hide that, or a tag would stop or jump at once, or jump too little.",
-            );
+                    );
             let restored = command("restored");
             report.hint(match is_closed {
                 false => format!(
@@ -447,7 +446,7 @@ pub fn refusal(refusal: &Refusal, fleet: &str) -> Report {
                 ),
             })
         }
-        Refusal::IsClosed => Report::new(format!("fleet \"{fleet}\" is closed for a move"))
+        Refusal::IsClosed => refused(format!("fleet \"{fleet}\" is closed for a move"))
             .detail(
                 "Numbers and tags are not changed meanwhile, because the registry may be copied already. If servers \
                  have reached a moved copy, and this registry is opened, both lease the same numbers, and ids come \
@@ -459,21 +458,21 @@ pub fn refusal(refusal: &Refusal, fleet: &str) -> Report {
                 command("open --moved"),
                 command("open --not-moved")
             )),
-        Refusal::NotClosed => Report::new(format!("fleet \"{fleet}\" is not closed"))
+        Refusal::NotClosed => refused(format!("fleet \"{fleet}\" is not closed"))
             .hint(format!("A registry is moved while it is closed. If it was restored, run {}.", command("restored"))),
-        Refusal::MayStillDraw { until_ms } => Report::new(format!("servers of fleet \"{fleet}\" may still draw ids"))
+        Refusal::MayStillDraw { until_ms } => refused(format!("servers of fleet \"{fleet}\" may still draw ids"))
             .detail(format!("The last lease, and what clocks may be apart, end at {}.", Shown(*until_ms)))
             .hint(
                 "Stop all servers of the fleet cleanly, so that they give their numbers back, wait until then, and \
                      run this again.",
             ),
-        Refusal::LimitsUnknown => Report::new("longest lease and skew of the lost leases are not known").hint(format!(
+        Refusal::LimitsUnknown => refused("longest lease and skew of the lost leases are not known").hint(format!(
             "Give --lease and --skew, the greatest limits that were set for the fleet with {}. Unless you set any, \
              they were 10 min and 1 min.",
             command("set-limits")
         )),
         Refusal::GenerationBegan { was, generation, freeze_ms } => {
-            Report::new(format!("generation {generation} of fleet \"{fleet}\" has begun meanwhile"))
+            refused(format!("generation {generation} of fleet \"{fleet}\" has begun meanwhile"))
                 .detail(format!(
                     "A server or another operator has begun it, after generation {was}. Numbers are leased again for \
                      ids from {} on. Some tags may have jumped already.",
@@ -488,11 +487,11 @@ pub fn refusal(refusal: &Refusal, fleet: &str) -> Report {
                     command("lost")
                 ))
         }
-        Refusal::HasLeases => Report::new(format!("fleet \"{fleet}\" has leases")).hint(format!(
+        Refusal::HasLeases => refused(format!("fleet \"{fleet}\" has leases")).hint(format!(
             "This is for a registry that was just made anew. For one that was restored, run {}.",
             command("restored")
         )),
-        Refusal::HasTags => Report::new(format!("fleet \"{fleet}\" has tags"))
+        Refusal::HasTags => refused(format!("fleet \"{fleet}\" has tags"))
             .detail("In a registry that was just made anew, they would jump once for each second since 1970.")
             .hint(format!(
                 "Delete them with {}, run this again, and make them with {}. For a registry that was restored, run {}.",
@@ -500,12 +499,10 @@ pub fn refusal(refusal: &Refusal, fleet: &str) -> Report {
                 command("create-tag"),
                 command("restored")
             )),
-        Refusal::NoSuchNumber { number: key } => {
-            Report::new(format!("{} is not one that a server can have", number(*key)))
-                .hint("Numbers begin at 0. In a layout without a datacenter field, leave --datacenter out.")
-        }
+        Refusal::NoSuchNumber { number: key } => refused(format!("{} is not one that a server can have", number(*key)))
+            .hint("Numbers begin at 0. In a layout without a datacenter field, leave --datacenter out."),
         Refusal::NumberOutsideLayout { number: key, numbers } => {
-            Report::new(format!("layout has no number {}", key.worker))
+            refused(format!("layout has no number {}", key.worker))
                 .detail(format!("The fleet's layout has the numbers 0 to {}.", numbers - 1))
                 .hint(
                     "Give the number that was set on a server. With \"backup_worker\", that is the one below the half \
@@ -513,15 +510,15 @@ pub fn refusal(refusal: &Refusal, fleet: &str) -> Report {
                 )
         }
         Refusal::DatacenterOutsideLayout { number: key, greatest } => match (key.datacenter, greatest) {
-            (_, None) => Report::new("layout has no datacenter field").hint("Leave --datacenter out."),
-            (None, Some(greatest)) => Report::new("layout has a datacenter field")
+            (_, None) => refused("layout has no datacenter field").hint("Leave --datacenter out."),
+            (None, Some(greatest)) => refused("layout has a datacenter field")
                 .detail(format!("Its datacenters are 0 to {greatest}."))
                 .hint("Give --datacenter as well: each datacenter has numbers of its own."),
-            (Some(datacenter), Some(greatest)) => Report::new(format!("layout has no datacenter {datacenter}"))
+            (Some(datacenter), Some(greatest)) => refused(format!("layout has no datacenter {datacenter}"))
                 .detail(format!("Its datacenters are 0 to {greatest}."))
                 .hint("Give the datacenter that was set on the server."),
         },
-        Refusal::KeptTooLong { number: key, until_ms, most_ms } => Report::new(format!(
+        Refusal::KeptTooLong { number: key, until_ms, most_ms } => refused(format!(
             "{} would be kept until {}, more than {} from now",
             number(*key),
             Shown(*until_ms),
@@ -533,7 +530,7 @@ pub fn refusal(refusal: &Refusal, fleet: &str) -> Report {
              of the range with {}.",
             command("set-range")
         )),
-        Refusal::NumberLeased { number: key, until_ms, again_ms } => Report::new(format!("{} is leased", number(*key)))
+        Refusal::NumberLeased { number: key, until_ms, again_ms } => refused(format!("{} is leased", number(*key)))
             .detail(format!(
                 "Its lease ends at {}. Clocks may be apart, so it can be reserved from {} on.",
                 Shown(*until_ms),
@@ -541,33 +538,33 @@ pub fn refusal(refusal: &Refusal, fleet: &str) -> Report {
             ))
             .hint("Set a range without it, restart the server that has it, and wait until that lease has ended."),
         Refusal::MayBeLost { number: key, until_ms } => {
-            Report::new(format!("a lost lease of {} may still run", number(*key)))
+            refused(format!("a lost lease of {} may still run", number(*key)))
                 .detail(format!("The registry may have lost leases, which end before {}.", Shown(*until_ms)))
                 .hint("Run this again then. Until then, the number is not leased to another server.")
         }
         Refusal::EndedLater { number: key, until_ms, ended_ms } => {
-            Report::new(format!("{} has a lease that ended later than {}", number(*key), Shown(*until_ms)))
+            refused(format!("{} has a lease that ended later than {}", number(*key), Shown(*until_ms)))
                 .detail(format!("It ended at {}.", Shown(*ended_ms)))
                 .hint("No action is needed: the number is leased only for ids after that.")
         }
         Refusal::TagExists { tag } => {
-            Report::new(format!("tag \"{tag}\" exists already")).hint(format!("{} changes it.", command("set-tag")))
+            refused(format!("tag \"{tag}\" exists already")).hint(format!("{} changes it.", command("set-tag")))
         }
-        Refusal::NoSuchTag { tag } => Report::new(format!("tag \"{tag}\" does not exist")).hint(format!(
+        Refusal::NoSuchTag { tag } => refused(format!("tag \"{tag}\" does not exist")).hint(format!(
             "{} makes it, and {} lists those that exist. Names are case-sensitive.",
             command("create-tag"),
             command("show")
         )),
         Refusal::StepsOutside { steps: (least, greatest), allowed } => {
-            Report::new(format!("blocks of a tag cannot have {least} to {greatest} values"))
+            refused(format!("blocks of a tag cannot have {least} to {greatest} values"))
                 .detail(format!("A block has from {} to {} values.", allowed.start(), allowed.end()))
                 .hint("Give steps within that range, and a least one that is not above the greatest one.")
         }
-        Refusal::JumpOutside { jump, allowed } => Report::new(format!("a tag cannot jump {jump} greatest steps"))
+        Refusal::JumpOutside { jump, allowed } => refused(format!("a tag cannot jump {jump} greatest steps"))
             .detail(format!("It can jump from {} to {}.", allowed.start(), allowed.end()))
             .hint("Give a number within that range, or none."),
         Refusal::NextLowered { tag, next, least } => {
-            Report::new(format!("next value of tag \"{tag}\" cannot be lowered from {least} to {next}"))
+            refused(format!("next value of tag \"{tag}\" cannot be lowered from {least} to {next}"))
                 .detail("Servers have had the values before it.")
                 .hint(format!(
                     "To begin anew, run {} and {}, when no server uses the tag any more.",
@@ -575,25 +572,25 @@ pub fn refusal(refusal: &Refusal, fleet: &str) -> Report {
                     command("create-tag")
                 ))
         }
-        Refusal::NeedsNext { tag, least } => Report::new(format!("tag \"{tag}\" needs a next value, too"))
+        Refusal::NeedsNext { tag, least } => refused(format!("tag \"{tag}\" needs a next value, too"))
             .detail("The registry may have lost values of it, and it had no jump then.")
             .hint(format!("Give --next-value as well, above all values that servers have had, and {least} at least.")),
         Refusal::NothingToSet => {
-            Report::new("nothing to set was given").hint("The command's --help lists what can be set.")
+            refused("nothing to set was given").hint("The command's --help lists what can be set.")
         }
         Refusal::MayStillBeDrawnWith { before_ms, latest_ms } => {
-            Report::new(format!("leases that end before {} cannot be pruned", Shown(*before_ms)))
+            refused(format!("leases that end before {} cannot be pruned", Shown(*before_ms)))
                 .detail(format!(
                     "They may still be drawn with. What has ended before {} can be pruned.",
                     Shown(*latest_ms)
                 ))
                 .hint("Give an earlier time. Keep leases for as long as you may ask which server drew an id.")
         }
-        Refusal::InFreeze { until_ms } => Report::new("records of numbers cannot be deleted in a freeze")
+        Refusal::InFreeze { until_ms } => refused("records of numbers cannot be deleted in a freeze")
             .detail(format!("They say where lost leases may have ended. This holds until {}.", Shown(*until_ms)))
             .hint("Wait until then, and run this again."),
         Refusal::Contended => {
-            Report::new("other sessions have changed the registry's records at each try").hint("Run this again.")
+            refused("other sessions have changed the registry's records at each try").hint("Run this again.")
         }
     }
 }
@@ -726,7 +723,7 @@ mod tests {
     #[test]
     fn refusals_follow_the_style_guide() {
         for of in refusals() {
-            let Report { message, detail, hint } = refusal(&of, "default");
+            let Report { message, detail, hint, .. } = refusal(&of, "default");
             assert!(message.starts_with(|c: char| c.is_lowercase() || c.is_ascii_digit()), "{message}");
             assert!(!message.ends_with('.') && !message.contains(['\n', '{']), "{message}");
             detail.iter().chain(&hint).for_each(|text| check_sentences(text));

@@ -1,6 +1,7 @@
 //! The form of an error report, as PostgreSQL has it, for this crate, the extension and the program
 //! of operators; and what of other programs' words a report takes.
 
+use std::fmt;
 use std::time::Duration;
 
 /// An error in the parts of a PostgreSQL error report.
@@ -64,6 +65,16 @@ impl<C> Report<C> {
     /// Returns the message and the DETAIL in one line.
     pub fn whole(&self) -> String {
         self.detail.as_ref().map_or_else(|| self.message.clone(), |detail| format!("{}. {detail}", self.message))
+    }
+}
+
+/// The form in which a program prints it.
+impl<C> fmt::Display for Report<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "error: {}", self.message)?;
+        let detail = self.detail.iter().map(|detail| ("detail", detail));
+        let hint = self.hint.iter().map(|hint| ("hint", hint));
+        detail.chain(hint).try_for_each(|(part, text)| write!(f, "\n{part}: {text}"))
     }
 }
 
