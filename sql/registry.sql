@@ -138,19 +138,13 @@ BEGIN
         -- registry this is.)
         source := (SELECT max(p.prosrc) FROM pg_proc p
             WHERE p.pronamespace = to_regnamespace('snowflake_registry') AND p.proname = 'version' AND p.pronargs = 0);
-        IF source IS DISTINCT FROM 'SELECT 1' THEN
+        IF source IS DISTINCT FROM 'SELECT 2' THEN
             RAISE EXCEPTION USING ERRCODE = '55000', MESSAGE = format(
-                    'this database has a registry of version %s, and this file is for version 1',
+                    'this database has a registry of version %s, and this file is for version 2',
                     coalesce(substring(source FROM '^[[:space:]]*SELECT ([0-9]{1,9})[[:space:]]*$'), 'unknown')),
-                HINT = 'Use the file of the snowflake_id that the servers have.';
-        -- Builds before the release had the same version.
-        ELSIF EXISTS (SELECT FROM pg_class c
-                WHERE c.relnamespace = to_regnamespace('snowflake_registry') AND c.relname IN ('numbers', 'tags') AND c.relkind = 'r'
-                    AND NOT EXISTS (SELECT FROM pg_attribute a
-                        WHERE a.attrelid = c.oid AND a.attname = 'secret' AND NOT a.attisdropped)) THEN
-            RAISE EXCEPTION USING ERRCODE = '55000',
-                MESSAGE = 'this database has a registry that an unreleased build of snowflake_id has made',
-                HINT = 'Nothing converts it. Drop the schema "snowflake_registry", and make the registry again with "snowflake-registry lost".';
+                HINT = CASE WHEN source = 'SELECT 1' THEN
+                    'Nothing converts it. Drop the schema "snowflake_registry", and make the registry again with "snowflake-registry lost".'
+                    ELSE 'Use the file of the snowflake_id that the servers have.' END;
         END IF;
     END IF;
     -- What is new belongs to the registry's owner, too: functions that run with other rights could
@@ -169,7 +163,7 @@ COMMENT ON SCHEMA snowflake_registry IS
 
 -- STABLE, because a plan that is kept does not notice that an IMMUTABLE function was replaced.
 CREATE OR REPLACE FUNCTION snowflake_registry.version() RETURNS integer
-LANGUAGE sql STABLE PARALLEL SAFE AS 'SELECT 1';
+LANGUAGE sql STABLE PARALLEL SAFE AS 'SELECT 2';
 
 COMMENT ON FUNCTION snowflake_registry.version() IS
     'version of the registry, which servers compare with the one that they need';

@@ -29,8 +29,9 @@ Exit status:
   3  no answer from the registry; a change may have been made all the same, and the message says so
   4  \"check\" found something that is BAD (with --strict, also WARN)
 
---json prints one object, and \"watch\" one in each line. Instants are text (RFC 3339, UTC), lengths
-of time are milliseconds. What is not known is null.
+--json prints one object, and \"watch\" one in each line. Records have the fields that the registry
+has. Instants are milliseconds since 1970, lengths of time are milliseconds, and integers beyond
+2^53 are texts. What is not known is null.
   every command       command, fleet, error {message, detail, hint, exit_status} or null
   every change        done, dry_run, said [text], changes [{record, field, old, new}]
   restored, close, open      also other_fleets [name]; create: role_commands [text]; prune: pruned

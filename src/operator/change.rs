@@ -321,7 +321,7 @@ mod tests {
         assert_eq!(store.swaps.borrow().len(), 0);
         let text = said.text();
         assert!(text.starts_with("Nothing was changed, because of --dry-run.\nThis would change:\nfleet \"shop\"\n"));
-        assert!(text.contains("  longest_lease  10 min -> 1 h\n"), "{text}");
+        assert!(text.contains("  longest_ms     10 min -> 1 h\n"), "{text}");
         assert!(text.contains("Each freeze lasts 1 h 2 min from now on."), "{text}");
         assert_eq!((said.json["done"].clone(), said.json["dry_run"].clone()), (json!(false), json!(true)));
     }

@@ -9,133 +9,48 @@ use std::collections::BTreeMap;
 use std::convert::Infallible;
 
 use serde_json::{Value as Json, json};
-use snowflake_core::clock::Utc;
 use snowflake_core::layout::Layout;
 use snowflake_core::registry::{
-    Change, Fleet, NumberKey, NumberRecord, Reading, Store, Swap, SwapAnswer, TagRecord, Wanted,
+    Change, DEFAULT_LEASE_MS, DEFAULT_SKEW_MS, Fleet, NumberKey, NumberRecord, Reading, Store, Swap, SwapAnswer,
+    TagRecord, Wanted,
 };
 use snowflake_core::segment::END;
 use snowflake_core::tag::Tag;
+use snowflake_registry::record::{self, Fields};
 
 use crate::instant::Shown;
 use crate::span::Span;
 use crate::words;
 
-/// A value of a record.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Value {
-    /// It is not set.
-    None,
-    /// A length of time, in milliseconds.
-    Span(i64),
-    /// The same, where 0 is this default.
-    SpanOr(i64, i64),
-    /// An instant, in milliseconds since 1970. The least is none.
-    Instant(i64),
-    /// A number.
-    Number(i128),
-    /// Yes or no.
-    Flag(bool),
-    /// A text.
-    Text(String),
-}
+/// Fields that no change shows: another random number with each one.
+const RANDOM: [&str; 3] = ["version", "nonce", "id"];
 
-impl Value {
-    /// Writes it for people.
-    pub fn shown(&self) -> String {
-        match self {
-            Self::None | Self::Instant(i64::MIN) => "none".to_owned(),
-            Self::Span(ms) => Span(*ms).to_string(),
-            Self::SpanOr(0, default_ms) => format!("default ({})", Span(*default_ms)),
-            Self::SpanOr(ms, _) => Span(*ms).to_string(),
-            Self::Instant(ms) => Shown(*ms).to_string(),
-            Self::Number(number) => number.to_string(),
-            Self::Flag(is_set) => if *is_set { "yes" } else { "no" }.to_owned(),
-            Self::Text(text) => text.clone(),
+/// Writes a value of a record for people.
+fn shown(field: &str, value: &Json) -> String {
+    let whole = value.as_i64().or_else(|| value.as_str()?.parse().ok());
+    match (field, whole) {
+        (_, _) if value.is_null() => "none".to_owned(),
+        ("layout", Some(fingerprint)) => layout_name(fingerprint),
+        ("server", Some(0)) => "none (reserved)".to_owned(),
+        ("returnable_from", Some(END)) | ("longest_ms" | "skew_ms", Some(0)) => "none".to_owned(),
+        ("lease_ms", Some(0)) => format!("default ({})", Span(DEFAULT_LEASE_MS)),
+        ("clock_skew_ms", Some(0)) => format!("default ({})", Span(DEFAULT_SKEW_MS)),
+        ("longest_ms" | "skew_ms" | "lease_ms" | "clock_skew_ms" | "grace_ms" | "offset_ms", Some(ms)) => {
+            Span(ms).to_string()
         }
+        ("horizon_ms" | "freeze_ms", Some(i64::MIN)) => "none".to_owned(),
+        (_, Some(ms)) if field.ends_with("_ms") => Shown(ms).to_string(),
+        _ => match value {
+            Json::Bool(is_set) => if *is_set { "yes" } else { "no" }.to_owned(),
+            Json::String(text) => text.clone(),
+            value => value.to_string(),
+        },
     }
-
-    /// Writes it for programs.
-    pub fn json(&self) -> Json {
-        match self {
-            Self::None | Self::Instant(i64::MIN) => Json::Null,
-            Self::Span(ms) | Self::SpanOr(ms, _) => json!(ms),
-            Self::Instant(ms) => json!(Utc(*ms).to_string()),
-            // No number of a record is beyond 64 bits.
-            Self::Number(number) => match i64::try_from(*number) {
-                Ok(number) => json!(number),
-                Err(_) => json!(u64::try_from(*number).ok()),
-            },
-            Self::Flag(is_set) => json!(is_set),
-            Self::Text(text) => json!(text),
-        }
-    }
-}
-
-/// The values of a record, by names that do not change.
-pub type Fields = Vec<(&'static str, Value)>;
-
-/// Returns the values of a fleet's record, all but the random one.
-pub fn fleet_fields(fleet: &Fleet) -> Fields {
-    let Fleet { uuid, layout, range, loses_nothing, closed, longest_ms, skew_ms, lease_ms, clock_skew_ms, .. } = *fleet;
-    let Fleet { grace_ms, incarnation, generation, horizon_ms, freeze_ms, .. } = *fleet;
-    let counts = incarnation.counts.map(|count| count.to_string()).join("/");
-    vec![
-        ("uuid", Value::Text(words::uuid(uuid))),
-        ("layout", layout.map_or(Value::None, |(layout, _)| Value::Text(layout_name(layout)))),
-        ("backup_worker", layout.map_or(Value::None, |(_, backup)| Value::Flag(backup))),
-        ("first_number", range.map_or(Value::None, |(first, _)| Value::Number(first.into()))),
-        ("last_number", range.map_or(Value::None, |(_, last)| Value::Number(last.into()))),
-        ("loses_nothing", Value::Flag(loses_nothing)),
-        ("closed", Value::Flag(closed)),
-        ("longest_lease", limit(longest_ms)),
-        ("greatest_skew", limit(skew_ms)),
-        ("lease", Value::SpanOr(lease_ms, snowflake_core::registry::DEFAULT_LEASE_MS)),
-        ("skew", Value::SpanOr(clock_skew_ms, snowflake_core::registry::DEFAULT_SKEW_MS)),
-        ("grace", Value::Span(grace_ms)),
-        ("store", Value::Number(incarnation.store.into())),
-        ("timeline", Value::Number(incarnation.timeline.into())),
-        ("counts", Value::Text(counts)),
-        ("generation", Value::Number(generation.into())),
-        ("horizon", Value::Instant(horizon_ms)),
-        ("freeze", Value::Instant(freeze_ms)),
-    ]
-}
-
-fn limit(ms: i64) -> Value {
-    if ms > 0 { Value::Span(ms) } else { Value::None }
 }
 
 /// Returns the name of a built-in layout, or the fingerprint of another one.
 pub fn layout_name(fingerprint: i64) -> String {
     Layout::built_in_with(fingerprint).map_or_else(|| format!("fingerprint {fingerprint:016x}"), |name| name.to_owned())
-}
-
-fn number_fields(record: &NumberRecord) -> Fields {
-    let NumberRecord { holder, count, server, from_ms, until_ms, generation, renewed_ms, .. } = *record;
-    vec![
-        ("reserved", Value::Flag(server == 0)),
-        ("from", Value::Instant(from_ms)),
-        ("until", Value::Instant(until_ms)),
-        ("generation", Value::Number(generation.into())),
-        ("renewed", Value::Instant(renewed_ms)),
-        ("count", Value::Number(count.into())),
-        ("holder", Value::Text(words::uuid(holder))),
-    ]
-}
-
-/// Returns the values of a tag's record, all but the random ones.
-pub fn tag_fields(record: &TagRecord) -> Fields {
-    let TagRecord { next, steps: (least, greatest), jump, generation, written_ms, returnable, .. } = *record;
-    vec![
-        ("next_value", Value::Number(next.into())),
-        ("least_step", Value::Number(least.into())),
-        ("greatest_step", Value::Number(greatest.into())),
-        ("jump", jump.map_or(Value::None, |jump| Value::Number(jump.into()))),
-        ("generation", Value::Number(generation.into())),
-        ("written", Value::Instant(written_ms)),
-        ("returnable_from", if returnable == END { Value::None } else { Value::Number(returnable.into()) }),
-    ]
 }
 
 /// One value that is changed.
@@ -144,19 +59,18 @@ pub struct Changed {
     /// Of which record.
     pub record: String,
     /// Which value.
-    pub field: &'static str,
+    pub field: String,
     /// Before; `None` if the record was not there.
-    pub old: Option<Value>,
+    pub old: Option<Json>,
     /// Afterwards; `None` if the record is not there any more.
-    pub new: Option<Value>,
+    pub new: Option<Json>,
 }
 
 impl Changed {
     /// Writes it for programs.
     pub fn json(&self) -> Json {
         let Self { record, field, old, new } = self;
-        let value = |value: &Option<Value>| value.as_ref().map_or(Json::Null, Value::json);
-        json!({"record": record, "field": field, "old": value(old), "new": value(new)})
+        json!({"record": record, "field": field, "old": old, "new": new})
     }
 }
 
@@ -171,11 +85,11 @@ pub fn lines(changes: &[Changed]) -> Vec<String> {
             let is_deleted = if changed.new.is_none() { ", which is deleted" } else { "" };
             lines.push(format!("{}{is_made}{is_deleted}", changed.record));
         }
-        let field = changed.field;
+        let field = &changed.field;
         lines.push(match (&changed.old, &changed.new) {
-            (Some(old), Some(new)) => format!("  {field:width$}  {} -> {}", old.shown(), new.shown()),
+            (Some(old), Some(new)) => format!("  {field:width$}  {} -> {}", shown(field, old), shown(field, new)),
             (old, new) => {
-                let value = old.as_ref().or(new.as_ref()).map(Value::shown).unwrap_or_default();
+                let value = old.as_ref().or(new.as_ref()).map(|value| shown(field, value)).unwrap_or_default();
                 format!("  {field:width$}  {value}")
             }
         });
@@ -184,12 +98,17 @@ pub fn lines(changes: &[Changed]) -> Vec<String> {
 }
 
 /// Returns what differs between two states of a record.
-fn differences(record: &str, old: Option<Fields>, new: Option<Fields>) -> Vec<Changed> {
-    let fields = old.as_ref().or(new.as_ref()).map(|fields| fields.iter().map(|(field, _)| *field).collect::<Vec<_>>());
-    let value = |fields: &Option<Fields>, at: usize| fields.as_ref().map(|fields| fields[at].1.clone());
-    let fields = fields.unwrap_or_default().into_iter().enumerate();
+pub fn differences(record: &str, old: Option<Fields>, new: Option<Fields>) -> Vec<Changed> {
+    let value = |fields: &Option<Fields>, field: &str| fields.as_ref().and_then(|fields| fields.get(field).cloned());
+    let fields = old.as_ref().or(new.as_ref()).into_iter().flat_map(Fields::keys);
     fields
-        .map(|(at, field)| Changed { record: record.to_owned(), field, old: value(&old, at), new: value(&new, at) })
+        .filter(|field| !RANDOM.contains(&field.as_str()))
+        .map(|field| Changed {
+            record: record.to_owned(),
+            field: field.clone(),
+            old: value(&old, field),
+            new: value(&new, field),
+        })
         .filter(|changed| changed.old != changed.new)
         .collect()
 }
@@ -262,13 +181,13 @@ impl<'a, S: Store + ?Sized> Noting<'a, S> {
     pub fn changes(&self, fleet: &str) -> Vec<Changed> {
         let written = self.written.borrow();
         let fleets = written.fleet.iter().flat_map(|(old, new)| {
-            differences(&format!("fleet \"{fleet}\""), Some(fleet_fields(old)), Some(fleet_fields(new)))
+            differences(&format!("fleet \"{fleet}\""), Some(record::fleet(old)), Some(record::fleet(new)))
         });
         let numbers = written.numbers.iter().flat_map(|(number, (old, new))| {
-            differences(&words::number(*number), old.as_ref().map(number_fields), new.as_ref().map(number_fields))
+            differences(&words::number(*number), old.as_ref().map(record::number), new.as_ref().map(record::number))
         });
         let tags = written.tags.iter().flat_map(|(tag, (old, new))| {
-            differences(&format!("tag \"{tag}\""), old.as_ref().map(tag_fields), new.as_ref().map(tag_fields))
+            differences(&format!("tag \"{tag}\""), old.as_ref().map(record::tag), new.as_ref().map(record::tag))
         });
         fleets.chain(numbers).chain(tags).collect()
     }
@@ -356,10 +275,13 @@ mod tests {
     #[test]
     fn a_change_shows_each_value_that_differs() {
         let (_, changes) = rehearse(Operation::SetRange { first: 100, last: 200 });
-        assert_eq!(lines(&changes), ["fleet \"shop\"", "  first_number  0 -> 100", "  last_number   1023 -> 200",]);
+        assert_eq!(lines(&changes), ["fleet \"shop\"", "  first_worker  0 -> 100", "  last_worker   1023 -> 200"]);
         let (_, changes) = rehearse(Operation::SetLease { lease_ms: Some(120_000), skew_ms: None });
-        assert_eq!(lines(&changes), ["fleet \"shop\"", "  lease  default (10 min) -> 2 min"]);
-        assert_eq!(changes[0].json(), json!({"record": "fleet \"shop\"", "field": "lease", "old": 0, "new": 120_000}));
+        assert_eq!(lines(&changes), ["fleet \"shop\"", "  lease_ms  default (10 min) -> 2 min"]);
+        assert_eq!(
+            changes[0].json(),
+            json!({"record": "fleet \"shop\"", "field": "lease_ms", "old": 0, "new": 120_000})
+        );
     }
 
     #[test]
@@ -368,9 +290,11 @@ mod tests {
         let (_, changes) = rehearse(Operation::Reserve { number: key, until_ms: NOW_MS + 60_000, force: false });
         let made = lines(&changes);
         assert_eq!(made[0], "number 900, which is made");
-        assert!(made.contains(&"  until       2026-11-24 12:01:00Z".to_owned()), "{made:?}");
+        assert!(made.contains(&"  until_ms    2026-11-24 12:01:00Z".to_owned()), "{made:?}");
         let (_, changes) = rehearse(Operation::DropTag { tag: Tag::new("invoices").unwrap() });
-        assert_eq!(lines(&changes)[..2], ["tag \"invoices\", which is deleted", "  next_value       4001"]);
+        let deleted = lines(&changes);
+        assert_eq!(deleted[0], "tag \"invoices\", which is deleted");
+        assert!(deleted.contains(&"  next_value       4001".to_owned()), "{deleted:?}");
         assert!(changes.iter().all(|changed| changed.new.is_none() && changed.json()["new"].is_null()));
     }
 
@@ -391,19 +315,16 @@ mod tests {
             random
         };
         Turn::new(Operation::ResetSettings).perform(&noting, &mut random).unwrap();
-        let fields: Vec<_> = noting.changes("shop").iter().map(|changed| changed.field).collect();
-        assert_eq!(
-            fields,
-            ["layout", "backup_worker", "first_number", "last_number", "longest_lease", "greatest_skew"]
-        );
+        let fields: Vec<_> = noting.changes("shop").into_iter().map(|changed| changed.field).collect();
+        assert_eq!(fields, ["backup", "first_worker", "last_worker", "layout", "longest_ms", "skew_ms"]);
     }
 
     #[test]
     fn the_random_values_of_a_record_are_not_shown() {
-        let record = number(NOW_MS, NOW_MS + 1);
-        let other = NumberRecord { nonce: record.nonce + 1, ..record };
-        assert_eq!(differences("x", Some(number_fields(&record)), Some(number_fields(&other))), []);
+        let old = number(NOW_MS, NOW_MS + 1);
+        let other = NumberRecord { nonce: old.nonce + 1, ..old };
+        assert_eq!(differences("x", Some(record::number(&old)), Some(record::number(&other))), []);
         let other = TagRecord { nonce: TAG.nonce + 1, ..TAG };
-        assert_eq!(differences("x", Some(tag_fields(&TAG)), Some(tag_fields(&other))), []);
+        assert_eq!(differences("x", Some(record::tag(&TAG)), Some(record::tag(&other))), []);
     }
 }

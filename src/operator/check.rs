@@ -213,7 +213,7 @@ fn registry(view: &View) -> Finding {
         Kind::Postgres => "PostgreSQL, a primary, \"fsync\" on",
         Kind::Etcd => "etcd, with a majority of its members",
     };
-    let version = snowflake_registry::VERSION;
+    let version = snowflake_registry::FORMAT;
     Finding::ok("registry", format!("answers: {what}, version {version}, {}", printable(&view.address)))
 }
 
@@ -652,7 +652,7 @@ mod tests {
         assert_eq!(
             said.text(),
             "\
-ok    registry    answers: PostgreSQL, a primary, \"fsync\" on, version 1, host=r.example dbname=ids user=dba
+ok    registry    answers: PostgreSQL, a primary, \"fsync\" on, version 2, host=r.example dbname=ids user=dba
 ok    this clock  this machine's clock is +3 ms off the registry's
 ok    history     generation 3, timeline 3, noted
 ok    limits      leases 10 min of 10 min, clock skew 1 min of 1 min; a freeze lasts 12 min

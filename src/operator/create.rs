@@ -5,12 +5,12 @@ use snowflake_core::operate::{Operation, Refusal, lost_fleet, new_fleet};
 use snowflake_core::registry::{Fleet, Incarnation, Wanted};
 use snowflake_registry::error::Diagnostic;
 use snowflake_registry::postgres::REGISTRY_SQL;
-use snowflake_registry::{Kind, Problem, RegistryError};
+use snowflake_registry::{Kind, Problem, RegistryError, record};
 
 use crate::arguments::Changing;
 use crate::ask;
 use crate::change::{Change, said_of_change};
-use crate::changes::{Changed, Value, fleet_fields};
+use crate::changes::{Changed, differences};
 use crate::output::Said;
 use crate::place::{Random, Registry};
 use crate::report::{Report, failed, misused, refused};
@@ -61,7 +61,7 @@ pub fn check_range(range: Option<(i64, i64)>, fleet: &str) -> Result<(), Report>
 /// Says which range a fleet would have that is not made yet.
 pub fn range_of_new(fleet: &str, first: i64, last: i64) -> Said {
     let mut changes = values(fleet, &Fleet { range: Some((first, last)), ..new_fleet(0, NO_INCARNATION, 0) });
-    changes.retain(|changed| ["first_number", "last_number"].contains(&changed.field));
+    changes.retain(|changed| ["first_worker", "last_worker"].contains(&changed.field.as_str()));
     let set = snowflake_core::operate::Outcome::RangeSet { first, last, numbers: None };
     crate::change::dry(&changes, words::outcome(&set, fleet, true))
 }
@@ -248,11 +248,9 @@ pub fn lost(
 
 /// Returns the values of a fleet that is made, but those that the registry itself knows.
 fn values(fleet: &str, new: &Fleet) -> Vec<Changed> {
-    let record = format!("fleet \"{fleet}\"");
-    let fields = fleet_fields(new).into_iter().filter(|(field, _)| !["store", "timeline", "counts"].contains(field));
-    fields
-        .map(|(field, value)| Changed { record: record.clone(), field, old: None::<Value>, new: Some(value) })
-        .collect()
+    let mut changes = differences(&format!("fleet \"{fleet}\""), None, Some(record::fleet(new)));
+    changes.retain(|changed| !["store", "timeline", "term", "unseen"].contains(&changed.field.as_str()));
+    changes
 }
 
 fn with_uuid(mut said: Said, uuid: Option<u128>) -> Said {

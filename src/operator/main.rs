@@ -50,7 +50,7 @@ use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::Parser;
-use serde_json::json;
+use serde_json::{Value as Json, json};
 use snowflake_core::operate::{Operation, Refusal, prunable_before};
 use snowflake_core::registry::{NumberKey, Wanted};
 use snowflake_core::tag::Tag;
@@ -58,7 +58,7 @@ use snowflake_registry::{Asker, RegistryError};
 
 use crate::arguments::{Arguments, Changing, Command, Common, TagValues};
 use crate::change::Change;
-use crate::changes::{Changed, Value};
+use crate::changes::Changed;
 use crate::check::{ClockHere, Finding, Grade, Seen};
 use crate::output::Said;
 use crate::place::{Place, Random, Registry, VARIABLE};
@@ -310,14 +310,14 @@ impl Session {
         changing: Changing,
         has_person: bool,
     ) -> Result<Said, Report> {
-        let text = |text: &String| if text.is_empty() { Value::None } else { Value::Text(text.clone()) };
+        let text = |text: &String| if text.is_empty() { Json::Null } else { json!(text) };
         let is_new = matches!(operation, Operation::CreateTag { .. });
         let more: Vec<_> = values
             .description
             .iter()
             .map(|description| Changed {
                 record: format!("tag \"{tag}\""),
-                field: "description",
+                field: "description".to_owned(),
                 old: (!is_new).then(|| text(&old.clone().unwrap_or_default())),
                 new: Some(text(description)),
             })
@@ -351,8 +351,8 @@ impl Session {
                 return Err(words::refusal(&Refusal::NoSuchTag { tag }, &self.fleet));
             }
             let (old, new) = (old.unwrap_or_default(), description.clone());
-            let (old, new) = (Some(Value::Text(old)), Some(Value::Text(new)));
-            let changed = Changed { record: format!("tag \"{tag}\""), field: "description", old, new };
+            let (old, new) = (Some(json!(old)), Some(json!(new)));
+            let changed = Changed { record: format!("tag \"{tag}\""), field: "description".to_owned(), old, new };
             let changes: Vec<_> = Some(changed).filter(|changed| changed.old != changed.new).into_iter().collect();
             let said = vec![format!("Tag \"{tag}\" is described.")];
             if changing.dry_run {

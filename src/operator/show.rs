@@ -1,12 +1,11 @@
 //! The fleet as a table for people, and as an object for programs.
 
 use serde_json::{Value as Json, json};
-use snowflake_core::clock::Utc;
-use snowflake_core::registry::{NumberKey, Reading, TagRecord};
+use snowflake_core::registry::{Fleet, NumberKey, Reading, TagRecord};
 use snowflake_core::tag::Tag;
-use snowflake_registry::Kind;
+use snowflake_registry::{Kind, record};
 
-use crate::changes::{fleet_fields, layout_name, tag_fields};
+use crate::changes::layout_name;
 use crate::instant::Shown;
 use crate::output::Said;
 use crate::span::Span;
@@ -208,30 +207,39 @@ fn tag_row(tag: Tag, record: &TagRecord, view: &View) -> Vec<String> {
     ]
 }
 
-/// Returns the fleet for programs.
+/// Returns the fleet for programs: each record as it is, and what follows from it.
 fn json(view: &View, numbers: &[NumberView]) -> Json {
     let Reading { fleet, incarnation, now_ms, up_ms, tags, .. } = &view.reading;
-    let mut settings: serde_json::Map<String, Json> =
-        fleet_fields(fleet).into_iter().map(|(field, value)| (field.to_owned(), value.json())).collect();
-    settings.insert("used_lease".to_owned(), json!(fleet.used_lease_ms()));
-    settings.insert("used_skew".to_owned(), json!(fleet.used_skew_ms()));
-    settings.insert("frozen".to_owned(), json!(view.frozen_ms().is_some()));
-    settings.insert("unnoted".to_owned(), json!(view.is_unnoted()));
-    let registry = json!({
+    let with = |fields: record::Fields, more: Json| {
+        let mut object = Json::Object(fields);
+        for (field, value) in more.as_object().into_iter().flatten() {
+            object[field] = value.clone();
+        }
+        object
+    };
+    let settings = json!({
+        "layout_name": fleet.layout.map(|(layout, _)| layout_name(layout)),
+        "used_lease_ms": fleet.used_lease_ms(),
+        "used_skew_ms": fleet.used_skew_ms(),
+        "frozen": view.frozen_ms().is_some(),
+        "unnoted": view.is_unnoted(),
+    });
+    let mut registry = json!({
         "kind": match view.kind { Kind::Postgres => "postgresql", Kind::Etcd => "etcd" },
         "address": view.address,
-        "store": incarnation.store,
-        "timeline": incarnation.timeline,
-        "counts": incarnation.counts,
-        "now": Utc(*now_ms).to_string(),
-        "up": up_ms,
+        "now_ms": now_ms,
+        "up_ms": up_ms,
     });
+    let now = record::fleet(&Fleet { incarnation: *incarnation, ..*fleet });
+    for field in ["store", "timeline", "term", "unseen"] {
+        registry[field] = now[field].clone();
+    }
     let number = |number: &NumberView| {
         let NumberView { key: NumberKey { datacenter, worker }, record, name, state, .. } = number;
         let maybe = |text: &str| if text.is_empty() { Json::Null } else { json!(text) };
-        json!({
+        let more = json!({
             "datacenter": datacenter,
-            "number": worker,
+            "worker": worker,
             "state": state.name(),
             "late": number.is_late,
             "restarted": number.is_left_behind,
@@ -240,23 +248,15 @@ fn json(view: &View, numbers: &[NumberView]) -> Json {
             "port": if name.host.is_empty() { Json::Null } else { json!(name.port) },
             "cluster_name": maybe(&name.cluster_name),
             "version": maybe(&name.version),
-            "from": Utc(record.from_ms).to_string(),
-            "until": Utc(record.until_ms).to_string(),
-            "renewed": Utc(record.renewed_ms).to_string(),
-            "clock_offset": record.offset_ms,
-            "generation": record.generation,
-        })
+        });
+        with(record::number(record), more)
     };
     let tag = |(tag, record): (&Tag, &TagRecord)| {
-        let mut object: serde_json::Map<String, Json> =
-            tag_fields(record).into_iter().map(|(field, value)| (field.to_owned(), value.json())).collect();
-        object.insert("tag".to_owned(), json!(tag.as_str()));
-        object.insert("state".to_owned(), json!(view.tag_state(record).name()));
-        object.insert("description".to_owned(), json!(view.descriptions.get(tag)));
-        Json::Object(object)
+        let (state, description) = (view.tag_state(record).name(), view.descriptions.get(tag));
+        with(record::tag(record), json!({"tag": tag.as_str(), "state": state, "description": description}))
     };
     json!({
-        "settings": settings,
+        "settings": with(record::fleet(fleet), settings),
         "registry": registry,
         "numbers": numbers.iter().map(number).collect::<Vec<_>>(),
         "tags": tags.iter().map(tag).collect::<Vec<_>>(),
@@ -267,7 +267,7 @@ fn json(view: &View, numbers: &[NumberView]) -> Json {
 mod tests {
     use super::*;
     use crate::samples::{NOW_MS, TAG, number, view};
-    use snowflake_core::registry::{Fleet, Incarnation, NumberRecord};
+    use snowflake_core::registry::{Incarnation, NumberRecord};
     use snowflake_registry::MemberName;
 
     #[test]
@@ -376,52 +376,35 @@ parcels            1  1000 to 1000000  1000  open   1 min ago
     #[test]
     fn programs_read_what_people_see() {
         let object = Json::Object(show(&view(), false).json);
-        assert_eq!(
-            object["numbers"][0],
+        let has = |object: &Json, expected: Json| {
+            for (field, value) in expected.as_object().unwrap() {
+                assert_eq!(&object[field], value, "{field} of {object}");
+            }
+        };
+        has(
+            &object["numbers"][0],
             json!({
-                "datacenter": null, "number": 4, "state": "held", "late": false, "restarted": false, "outside": false,
+                "datacenter": null, "worker": 4, "state": "held", "late": false, "restarted": false, "outside": false,
                 "host": "a.example", "port": 5432, "cluster_name": "shop", "version": "0.3.0",
-                "from": "2026-11-23T12:00:00.000Z", "until": "2026-11-24T12:09:57.000Z",
-                "renewed": "2026-11-24T11:59:57.000Z", "clock_offset": 12, "generation": 3,
-            })
+                "from_ms": NOW_MS - 86_400_000, "until_ms": NOW_MS + 597_000, "renewed_ms": NOW_MS - 3000,
+                "offset_ms": 12, "generation": 3, "server": "4",
+            }),
         );
-        assert_eq!(
-            object["tags"][0],
+        has(
+            &object["tags"][0],
             json!({
                 "tag": "invoices", "next_value": 4001, "least_step": 1000, "greatest_step": 1_000_000, "jump": null,
-                "state": "open", "generation": 3, "written": "2026-11-24T11:59:00.000Z", "returnable_from": null,
+                "state": "open", "generation": 3, "written_ms": NOW_MS - 60_000, "returnable_from": i64::MAX.to_string(),
                 "description": "invoice numbers",
-            })
+            }),
         );
-        let settings: Vec<_> = object["settings"].as_object().unwrap().keys().map(String::as_str).collect();
-        assert_eq!(
-            settings,
-            [
-                "backup_worker",
-                "closed",
-                "counts",
-                "first_number",
-                "freeze",
-                "frozen",
-                "generation",
-                "grace",
-                "greatest_skew",
-                "horizon",
-                "last_number",
-                "layout",
-                "lease",
-                "longest_lease",
-                "loses_nothing",
-                "skew",
-                "store",
-                "timeline",
-                "unnoted",
-                "used_lease",
-                "used_skew",
-                "uuid",
-            ]
+        has(
+            &object["settings"],
+            json!({
+                "layout_name": "snowflake", "longest_ms": 600_000, "lease_ms": 0, "used_lease_ms": 600_000,
+                "store": "7312000000000000000", "frozen": false, "unnoted": false,
+            }),
         );
-        assert_eq!(object["settings"]["longest_lease"], 600_000);
         assert_eq!(object["registry"]["kind"], "postgresql");
         // Free numbers, too.
         assert_eq!(object["numbers"].as_array().unwrap().len(), 3);

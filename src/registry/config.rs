@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 /// Where the registry is, and which server or operator this is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
@@ -21,8 +23,10 @@ pub struct Config {
     pub timeout: Duration,
 }
 
-/// What operators know a server by. The registry shows it, and decides nothing by it.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+/// What operators know a server by. The registry shows it, and decides nothing by it. These are
+/// fields of a number's record, which may lack them.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct MemberName {
     /// The name of the host.
     pub host: String,

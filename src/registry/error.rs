@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use snowflake_core::pace;
 
-use crate::VERSION;
+use crate::FORMAT;
 use crate::problem::Problem;
 use crate::report::{Asker, Report, seconds};
 use crate::step::RegistryStep;
@@ -218,8 +218,8 @@ impl RegistryError {
             Self::OtherVersion(found) => Report::new(
                 "55000",
                 match found {
-                    Some(found) => format!("registry has version {found}, but {program} needs version {VERSION}"),
-                    None => format!("registry has another version than {VERSION}, which {program} needs"),
+                    Some(found) => format!("registry has version {found}, but {program} needs version {FORMAT}"),
+                    None => format!("registry has another version than {FORMAT}, which {program} needs"),
                 },
             )
             .hint("Use the same version of snowflake_id on all servers, and the registry.sql that comes with it."),

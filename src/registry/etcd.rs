@@ -1,6 +1,6 @@
 //! The registry in etcd: one transaction to read, and one to compare and swap.
 //!
-//! Records are plain keys below a prefix, one line of text each (`etcd/record.rs`). They never
+//! Records are plain keys below a prefix, one JSON object each (`record.rs`). They never
 //! belong to a lease of etcd's, which would delete them, and with them the end of the last lease of
 //! a number. Each transaction is a call of etcd's JSON gateway (`/v3/kv/txn`, from 3.4 on), which
 //! answers only with a majority of the members.
@@ -30,7 +30,7 @@
 //! | What if a member is slow, silent or gone? | `http.rs` |
 //! | Who logs in, what do errors mean, which incarnation and which time is it? | `gateway.rs` |
 //! | How long may an answer be? | `answer.rs` |
-//! | Under which key is a record, and what does a line say? | `keys.rs`, `record.rs` |
+//! | Under which key is a record, and how is it written? | `keys.rs`, `record.rs` |
 //! | What do only operators do? | `operator.rs` |
 
 mod address;
@@ -226,13 +226,12 @@ mod tests {
 
     const NOW: Incarnation = Incarnation { store: 7, timeline: 0, counts: [2, 5] };
 
-    const FLEET: &str = "uuid=1 note=x version=9";
+    const FLEET: &str = r#"{"uuid": "1", "note": "x", "version": "9"}"#;
 
-    const SEVEN: &str = "host=a port=1 cluster_name= version=1 from_ms=10 until_ms=20 generation=1 renewed_ms=0 \
-                         offset_ms=0 server=5 count=1 holder=000000000000000000000000000000aa nonce=3";
+    const SEVEN: &str = r#"{"cluster_name":"","count":"1","from_ms":10,"generation":1,"holder":"00000000-0000-0000-0000-0000000000aa","host":"a","nonce":"3","offset_ms":0,"port":1,"renewed_ms":0,"server":"5","until_ms":20,"version":"1"}"#;
 
-    const ORDERS: &str = "next_value=1 least_step=5 greatest_step=50 jump=none generation=1 written_ms=0 \
-                          returnable_from=9 id=1 nonce=4 description=y";
+    const ORDERS: &str = r#"{"next_value": 1, "least_step": 5, "greatest_step": 50, "jump": null, "generation": 1,
+        "written_ms": 0, "returnable_from": 9, "id": "1", "nonce": "4", "description": "y"}"#;
 
     /// Makes a registry that has read these records.
     fn etcd(operator: bool, known: &[(&str, &str)]) -> Etcd<NoConnection> {
@@ -296,14 +295,27 @@ mod tests {
         let (compare, operations) =
             shown_of(&server(), vec![Change::Fleet(fleet), number(Some(3), renewed()), tag(Some(4), Some(orders))]);
         assert_eq!(compare, [equal("fleet", FLEET), equal("numbers/-/7", SEVEN), equal("tags/orders", ORDERS)]);
-        let seven = "host=b port=2 cluster_name=c version=2 from_ms=10 until_ms=30 generation=1 renewed_ms=0 \
-                     offset_ms=0 server=5 count=2 holder=000000000000000000000000000000aa nonce=8";
+        let seven = [
+            (r#""host":"a""#, r#""host":"b""#),
+            (r#""port":1"#, r#""port":2"#),
+            (r#""cluster_name":"""#, r#""cluster_name":"c""#),
+            (r#""version":"1""#, r#""version":"2""#),
+            (r#""until_ms":20"#, r#""until_ms":30"#),
+            (r#""count":"1""#, r#""count":"2""#),
+            (r#""nonce":"3""#, r#""nonce":"8""#),
+        ];
+        let seven = seven.iter().fold(SEVEN.to_owned(), |text, (old, new)| text.replace(old, new));
+        let with = |text: String, more: &str| {
+            let mut record: Value = serde_json::from_str(&text).unwrap();
+            record.as_object_mut().unwrap().extend(serde_json::from_str::<crate::record::Fields>(more).unwrap());
+            record.to_string()
+        };
         assert_eq!(
             operations,
             [
-                put("fleet", &(record::fleet_text(None, &fleet) + " note=x")),
-                put("numbers/-/7", seven),
-                put("tags/orders", &(record::tag_text(None, &orders) + " description=y")),
+                put("fleet", &with(record::fleet_text(None, &fleet), r#"{"note": "x"}"#)),
+                put("numbers/-/7", &seven),
+                put("tags/orders", &with(record::tag_text(None, &orders), r#"{"description": "y"}"#)),
             ]
         );
         // Nothing but the fleet's record is compared where nothing else is replaced.
@@ -341,7 +353,7 @@ mod tests {
 
     #[test]
     fn only_an_operator_changes_a_fleet_that_is_closed() {
-        let closed = [("fleet", "uuid=1 version=9 closed=true"), ("numbers/-/7", SEVEN)];
+        let closed = [("fleet", r#"{"uuid": "1", "version": "9", "closed": true}"#), ("numbers/-/7", SEVEN)];
         for changes in [vec![], vec![number(Some(3), renewed())]] {
             assert!(etcd(false, &closed).prepared(&swap(changes.clone())).is_none());
             assert!(etcd(true, &closed).prepared(&swap(changes)).is_some());

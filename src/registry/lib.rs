@@ -15,7 +15,7 @@
 //! | What can go wrong, and what does an operator do about it? | [`error`], and [`problem`] for etcd |
 //! | Where is the `unsafe`? | [`connection`], for connections, and `libpq.rs`, for what they give out |
 //! | What does a word mean here? | `docs/internals/glossary.md` |
-//! | What does the registry hold, and who may change it? | `sql/registry.sql`, `etcd/record.rs` |
+//! | What does the registry hold, and who may change it? | [`record`], `sql/registry.sql` |
 //!
 //! libpq never blocks here, with three exceptions, for which it has no other way:
 //!
@@ -39,6 +39,7 @@ mod libpq;
 pub mod postgres;
 pub mod problem;
 mod reading;
+pub mod record;
 pub mod registry;
 pub mod report;
 pub mod step;
@@ -55,8 +56,9 @@ pub use registry::{HostSeen, Registry, Standbys};
 pub use report::{Asker, Report};
 pub use step::RegistryStep;
 
-/// The version of `registry.sql`, and of the records in etcd, that this crate works with.
-pub const VERSION: i64 = 1;
+/// The format of registries that this crate works with: of `registry.sql`, and of the records in
+/// etcd.
+pub const FORMAT: i64 = 2;
 
 /// How many records one answer of a registry may have. A server holds all of them in memory at a
 /// time, and a layout has 65,536 numbers, if it is not made for more servers than there are.

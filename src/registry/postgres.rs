@@ -19,21 +19,22 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use serde_json::{Value, json};
+use serde_json::Value;
 use snowflake_core::registry::{Change, Fleet, Reading, Store, Swap, SwapAnswer, Wanted, WantedNumbers, WantedTags};
 use snowflake_core::tag::Tag;
 
-use crate::VERSION;
+use crate::FORMAT;
 use crate::config::Config;
 use crate::connection::{self, PostgresConnection, Waiter};
 use crate::conninfo::Options;
 use crate::error::{Diagnostic, RegistryError};
 use crate::libpq::Rows;
 use crate::reading;
+use crate::record::{FleetRow, NumberRow, TagRow};
 use crate::report::beginning;
 use crate::step::RegistryStep;
 pub use operator::REGISTRY_SQL;
-use record::{FleetRow, NO_DATACENTER, NumberRow, RegistryRow, SwapRow, TagRow, Writer, dropped};
+use record::{NO_DATACENTER, NumberName, RegistryRow, SwapRow, TagName, Writer, dropped};
 
 /// How often a transaction is tried that PostgreSQL rolls back for another one's sake.
 const TRIES: u32 = 5;
@@ -193,7 +194,7 @@ impl<W: Waiter> Store for Postgres<W> {
         let (mut new_fleet, mut numbers, mut tags) = (None, Vec::new(), Vec::new());
         for change in &swap.changes {
             match change {
-                Change::Fleet(fleet) => new_fleet = Some(json!(FleetRow::from(fleet))),
+                Change::Fleet(fleet) => new_fleet = Some(Value::Object(crate::record::fleet(fleet))),
                 Change::Number { number, was, record } => numbers.push(writer.number(*number, *was, record)),
                 Change::DropNumber { number, was } => numbers.push(dropped(*number, *was)),
                 Change::Tag { tag, was, record } => tags.push(writer.tag(*tag, *was, record.as_ref())),
@@ -280,7 +281,7 @@ fn reading(rows: &Rows) -> Result<Reading, RegistryError> {
     };
     let registry = first("registry")?;
     let VersionRow { version } = parsed(registry)?;
-    if version != VERSION {
+    if version != FORMAT {
         return Err(RegistryError::OtherVersion(Some(version)));
     }
     let registry: RegistryRow = parsed(registry)?;
@@ -295,12 +296,14 @@ fn reading(rows: &Rows) -> Result<Reading, RegistryError> {
     };
     for row in rows {
         match row? {
-            ("number", record) => reading.numbers.extend([parsed::<NumberRow>(record)?.understood()]),
+            ("number", record) => {
+                let number = parsed::<NumberName>(record)?.key();
+                reading.numbers.insert(number, parsed::<NumberRow>(record)?.into());
+            }
             ("tag", record) => {
-                let tag = parsed::<TagRow>(record)?.understood();
-                reading
-                    .tags
-                    .extend([tag.ok_or_else(|| garbage(format!("tag {}", beginning(record.unwrap_or_default()))))?]);
+                let TagName { tag } = parsed(record)?;
+                let tag = Tag::new(&tag).map_err(|_| garbage(format!("tag {}", beginning(&tag))))?;
+                reading.tags.insert(tag, parsed::<TagRow>(record)?.into());
             }
             (kind, _) => return Err(garbage(format!("a row of kind {}", beginning(kind)))),
         }
@@ -310,11 +313,13 @@ fn reading(rows: &Rows) -> Result<Reading, RegistryError> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
     use snowflake_core::registry::{Incarnation, NumberKey, NumberRecord, TagRecord};
 
     /// The least and the greatest numbers, and what no number is.
-    const ODD: [&str; 12] = [
+    const ODD: [&str; 15] = [
         "-9223372036854775808",
         "-1",
         "0",
@@ -324,12 +329,15 @@ mod tests {
         "1e9",
         "0.5",
         "\"5\"",
+        "\"x\"",
+        "\"-9223372036854775809\"",
+        "\"9223372036854775808\"",
         "null",
         "[]",
         "99999999999999999999999999999999999999999",
     ];
 
-    const REGISTRY: &str = r#"{"version": 1, "store": 7, "timeline": 3, "now_ms": 1700000000000, "up_ms": 100}"#;
+    const REGISTRY: &str = r#"{"version": 2, "store": 7, "timeline": 3, "now_ms": 1700000000000, "up_ms": 100}"#;
 
     const FLEET: &str = r#"{"name": "default", "uuid": "1b4e28ba-2fa1-41d2-883f-0016d3cca427", "layout": 5,
         "backup": true, "first_worker": 0, "last_worker": 9, "loses_nothing": false, "closed": false,
@@ -396,7 +404,8 @@ mod tests {
                     // What is left out is not taken for 0.
                     let left_out = without(&record, name);
                     records[at] = &left_out;
-                    let may_be_null = ["layout", "backup", "first_worker", "last_worker", "jump", "name"];
+                    let may_be_null =
+                        ["layout", "backup", "first_worker", "last_worker", "jump", "name", "returnable_from"];
                     assert_eq!(read(records).is_ok(), may_be_null.contains(&name.as_str()), "{name}");
                 }
             }
@@ -438,10 +447,10 @@ mod tests {
         let mut narrow = Rows::default();
         narrow.push([Some(&b"registry"[..])].into_iter()).unwrap();
         assert!(matches!(reading(&narrow), Err(RegistryError::Garbage(_))));
-        let other = REGISTRY.replace("\"version\": 1", "\"version\": 2");
+        let other = REGISTRY.replace("\"version\": 2", "\"version\": 1");
         assert_eq!(
             reading(&rows(&[[Some("registry"), Some(&other)], fleet])),
-            Err(RegistryError::OtherVersion(Some(2)))
+            Err(RegistryError::OtherVersion(Some(1)))
         );
     }
 
@@ -477,11 +486,13 @@ mod tests {
         };
         let name = crate::MemberName { host: "a \"b\"".to_owned(), ..crate::MemberName::default() };
         let written = Writer::Server(&name, 5).number(number, Some(6), &record);
-        assert_eq!(parsed::<NumberRow>(Some(&written.to_string())).unwrap().understood(), (number, record));
-        let secret = format!("{:032x}", 5);
+        let text = written.to_string();
+        assert_eq!(parsed::<NumberName>(Some(&text)).unwrap().key(), number);
+        assert_eq!(NumberRecord::from(parsed::<NumberRow>(Some(&text)).unwrap()), record);
+        let secret = "00000000-0000-0000-0000-000000000005";
         assert_eq!(
             (&written["was"], &written["secret"], &written["host"]),
-            (&json!(6), &json!(secret), &json!("a \"b\""))
+            (&json!("6"), &json!(secret), &json!("a \"b\""))
         );
         // An operator cuts a lease, whose holder stays known.
         let cut = Writer::Operator.number(number, Some(6), &record);
@@ -501,11 +512,11 @@ mod tests {
             returnable: i64::MIN,
         };
         let written = Writer::Server(&name, 5).tag(tag, Some(6), Some(&record));
-        assert_eq!(parsed::<TagRow>(Some(&written.to_string())).unwrap().understood(), Some((tag, record)));
-        assert_eq!((&written["was"], &written["secret"]), (&json!(6), &json!(secret)));
+        assert_eq!(TagRecord::from(parsed::<TagRow>(Some(&written.to_string())).unwrap()), record);
+        assert_eq!((&written["was"], &written["secret"]), (&json!("6"), &json!(secret)));
         assert_eq!(Writer::Operator.tag(tag, None, Some(&record))["secret"], Value::Null);
         let gone = Writer::Operator.tag(tag, Some(6), None);
-        assert_eq!((&gone["tag"], &gone["delete"], &gone["was"]), (&json!(tag.as_str()), &json!(true), &json!(6)));
+        assert_eq!((&gone["tag"], &gone["delete"], &gone["was"]), (&json!(tag.as_str()), &json!(true), &json!("6")));
         assert_eq!(array(&[tag, Tag::new("NULL").unwrap()]), r#"{"we\"ird\\{}","NULL"}"#);
     }
 }

@@ -81,8 +81,8 @@ impl Problem {
             Self::NoFleet(key) => Report::new("42704", "etcd has no record of the fleet")
                 .quoting(&format!("no key \"{key}\""))
                 .hint(format!(
-                    "Check {fleet}. \"snowflake-registry create\" makes it, or \"etcdctl put {key} uuid=$(uuidgen)\". \
-                     If it was there before, make it with \"snowflake-registry lost\"."
+                    "Check {fleet}. \"snowflake-registry create\" makes it, or: etcdctl put {key} '{{\"uuid\": \
+                     \"'$(uuidgen)'\"}}'. If it was there before, make it with \"snowflake-registry lost\"."
                 )),
             Self::NoSpace => Report::new("53100", "etcd has no space left, and refuses every write").hint(FREE_SPACE),
             Self::Busy => Report::new("55000", "etcd is too busy to tell its state")

@@ -208,7 +208,7 @@ pub(super) fn shown(part: &Value) -> String {
 mod tests {
     use super::*;
 
-    const UUID: &str = "uuid=1";
+    const UUID: &str = r#"{"uuid": "1"}"#;
 
     fn keys() -> Keys {
         Keys::new("/snowflake_id/".to_owned(), "a/b")
@@ -277,10 +277,14 @@ mod tests {
         let reading = understood(&[]).unwrap();
         assert_eq!((reading.fleet.uuid, reading.incarnation, reading.now_ms, reading.up_ms), (1, incarnation, 5, None));
         for (key, text, why) in [
-            ("numbers/-/7", "nonce=1", "no holder"),
-            ("numbers/-/07", "nonce=1", "neither a number nor a tag"),
-            ("tags/x", "id=1 next_value=many", "next_value=many"),
-            ("tags/%78", "id=1", "neither a number nor a tag"),
+            ("numbers/-/7", r#"{"nonce": "1"}"#, "missing field `holder`"),
+            ("numbers/-/07", r#"{"nonce": "1"}"#, "neither a number nor a tag"),
+            (
+                "tags/x",
+                r#"{"next_value": "many"}"#,
+                "next_value: invalid value: string \"many\", expected an integer, as a number or a text",
+            ),
+            ("tags/%78", r#"{"id": "1"}"#, "neither a number nor a tag"),
         ] {
             let problem = Problem::Record(format!("/snowflake_id/a%2Fb/{key}"), why.to_owned());
             assert_eq!(understood(&[(key, text)]), Err(RegistryError::Etcd(problem)));

@@ -1,248 +1,124 @@
-//! Records in etcd: one line of `name=value` each, so that an operator can read and edit them with
-//! etcdctl and a shell alone. Values have no spaces ([`encoded`]).
+//! Records in etcd: each is one JSON object (`record.rs`), so that an operator can read and edit it
+//! with etcdctl and jq.
 //!
 //! A record that replaces another one keeps the fields that are not written here: a tag's
 //! description, and whatever an operator has added.
 
-use std::collections::BTreeMap;
-use std::str::FromStr;
-
+use serde::Deserialize;
+use serde_json::{Value, json};
+use snowflake_core::operate::new_fleet;
 use snowflake_core::registry::{Fleet, Incarnation, NumberRecord, TagRecord};
-use snowflake_core::segment::{END, LONGEST_BLOCK};
 
-use super::address::{decoded, encoded};
+use crate::FORMAT;
 use crate::config::MemberName;
-
-/// A record's values by their names.
-struct Fields<'a>(BTreeMap<&'a str, &'a str>);
+use crate::record::{self, Bits, Fields, FleetRow, Int, NumberRow, TagRow, understood};
 
 /// What is wrong with a record.
 pub(super) type Wrong = String;
 
-impl<'a> Fields<'a> {
-    fn parse(text: &'a str) -> Result<Self, Wrong> {
-        let pairs = text.split_ascii_whitespace().map(|pair| pair.split_once('=').ok_or_else(|| pair.to_owned()));
-        Ok(Self(pairs.collect::<Result<_, _>>()?))
-    }
-
-    /// Returns a value; `None` if the record does not have it.
-    fn maybe<T>(&self, name: &str, parse: impl FnOnce(&str) -> Option<T>) -> Result<Option<T>, Wrong> {
-        let Some(value) = self.0.get(name) else { return Ok(None) };
-        parse(value).map(Some).ok_or_else(|| format!("{name}={value}"))
-    }
-
-    fn of<T>(&self, name: &str, parse: impl FnOnce(&str) -> Option<T>) -> Result<T, Wrong> {
-        self.maybe(name, parse)?.ok_or_else(|| format!("no {name}"))
-    }
-
-    fn number<T: FromStr>(&self, name: &str) -> Result<T, Wrong> {
-        self.of(name, |value| value.parse().ok())
-    }
-
-    fn number_or<T: FromStr>(&self, name: &str, default: T) -> Result<T, Wrong> {
-        Ok(self.maybe(name, |value| value.parse().ok())?.unwrap_or(default))
-    }
-
-    fn uuid(&self, name: &str) -> Result<u128, Wrong> {
-        self.of(name, |value| u128::from_str_radix(&value.replace('-', ""), 16).ok())
-    }
-
-    fn text(&self, name: &str) -> Result<String, Wrong> {
-        Ok(self.maybe(name, decoded)?.unwrap_or_default())
-    }
-}
-
-/// A field as it is written; `None` for one that the record does not get.
-type Written = (&'static str, Option<String>);
-
-fn written(name: &'static str, value: impl ToString) -> Written {
-    (name, Some(value.to_string()))
+fn parse(text: &str) -> Result<Fields, Wrong> {
+    serde_json::from_str(text).map_err(|error| error.to_string())
 }
 
 /// Writes a record that replaces another one.
-fn line(old: Option<&str>, fields: &[Written]) -> String {
-    let is_other = |pair: &&str| fields.iter().all(|(name, _)| pair.split('=').next() != Some(name));
-    let others = old.unwrap_or_default().split_ascii_whitespace().filter(is_other).map(str::to_owned);
-    let new = fields.iter().filter_map(|(name, value)| Some(format!("{name}={}", value.as_ref()?)));
-    new.chain(others).collect::<Vec<_>>().join(" ")
-}
-
-fn pair<A: FromStr, B: FromStr>(text: &str, between: &str) -> Option<(A, B)> {
-    let (first, second) = text.split_once(between)?;
-    Some((first.parse().ok()?, second.parse().ok()?))
+fn text(old: Option<&str>, new: Fields) -> String {
+    let mut fields = old.and_then(|old| parse(old).ok()).unwrap_or_default();
+    fields.extend(new);
+    Value::Object(fields).to_string()
 }
 
 /// Returns the random number that a number's or a tag's record got with its last change.
 pub(super) fn nonce(text: &str) -> Result<u64, Wrong> {
-    Fields::parse(text)?.number("nonce")
+    #[derive(Deserialize)]
+    struct Nonce {
+        nonce: Bits,
+    }
+    understood(parse(text)?).map(|Nonce { nonce: Bits(nonce) }| nonce)
 }
 
-/// The version of this form.
-const FORMAT: i64 = crate::VERSION;
-
-/// Understands the fleet's record. Only `uuid` must be there: an operator can make a fleet by that
-/// alone. What is missing is not known yet. A record without a `store` was written under `now`.
+/// Understands the fleet's record, or returns its format if that is another one. Only `uuid` must
+/// be there: an operator can make a fleet by that alone. What is missing is as in a fleet that no
+/// server has used. A record without a `store` was written under `now`.
 pub(super) fn fleet(text: &str, now: Incarnation) -> Result<Result<Fleet, i64>, Wrong> {
-    let fields = Fields::parse(text)?;
-    let format = fields.number_or("format", FORMAT)?;
-    if format != FORMAT {
+    // Lines of name=value.
+    if !text.trim_start().starts_with('{') && text.contains("uuid=") {
+        return Ok(Err(1));
+    }
+    let record = parse(text)?;
+    #[derive(Deserialize)]
+    struct Format {
+        format: Option<Int<i64>>,
+    }
+    if let Format { format: Some(Int(format)) } = understood(record.clone())?
+        && format != FORMAT
+    {
         return Ok(Err(format));
     }
-    let incarnation = match fields.maybe("store", |value| value.parse().ok())? {
-        Some(store) => {
-            let counts = [fields.number_or("term", 0)?, fields.number_or("unseen", 0)?];
-            Incarnation { store, timeline: 0, counts }
-        }
-        None => now,
-    };
-    Ok(Ok(Fleet {
-        uuid: fields.uuid("uuid")?,
-        layout: fields.maybe("layout", |value| pair(value, "/"))?,
-        range: fields.maybe("range", |value| pair(value, "-"))?,
-        // A failover of etcd loses nothing, and shows no other timeline. etcd does not tell since
-        // when it is up, as a grace would need.
-        loses_nothing: false,
-        grace_ms: 0,
-        closed: fields.number_or("closed", false)?,
-        longest_ms: fields.number_or("longest_ms", 0)?,
-        skew_ms: fields.number_or("skew_ms", 0)?,
-        lease_ms: fields.number_or("lease_ms", 0)?,
-        clock_skew_ms: fields.number_or("clock_skew_ms", 0)?,
-        incarnation,
-        generation: fields.number_or("generation", 1)?,
-        horizon_ms: fields.number_or("horizon_ms", i64::MIN)?,
-        freeze_ms: fields.number_or("freeze_ms", i64::MIN)?,
-        version: fields.number_or("version", 0)?,
-    }))
+    let incarnation = if record.contains_key("store") { Incarnation { counts: [0; 2], ..now } } else { now };
+    let mut fields = record::fleet(&new_fleet(0, incarnation, 0));
+    fields.remove("uuid");
+    fields.extend(record);
+    let fleet = Fleet::from(understood::<FleetRow>(fields)?);
+    // A failover of etcd loses nothing, and shows no other timeline. etcd does not tell since when
+    // it is up, as a grace would need.
+    let incarnation = Incarnation { timeline: 0, ..fleet.incarnation };
+    Ok(Ok(Fleet { loses_nothing: false, grace_ms: 0, incarnation, ..fleet }))
 }
 
 /// Writes the fleet's record.
 pub(super) fn fleet_text(old: Option<&str>, fleet: &Fleet) -> String {
-    let Incarnation { store, counts: [term, unseen], .. } = fleet.incarnation;
-    line(
-        old,
-        &[
-            written("format", FORMAT),
-            written("uuid", format_args!("{:032x}", fleet.uuid)),
-            ("layout", fleet.layout.map(|(layout, backup)| format!("{layout}/{backup}"))),
-            ("range", fleet.range.map(|(first, last)| format!("{first}-{last}"))),
-            written("closed", fleet.closed),
-            written("longest_ms", fleet.longest_ms),
-            written("skew_ms", fleet.skew_ms),
-            written("lease_ms", fleet.lease_ms),
-            written("clock_skew_ms", fleet.clock_skew_ms),
-            written("store", store),
-            written("term", term),
-            written("unseen", unseen),
-            written("generation", fleet.generation),
-            written("horizon_ms", fleet.horizon_ms),
-            written("freeze_ms", fleet.freeze_ms),
-            written("version", fleet.version),
-        ],
-    )
+    let mut fields = record::fleet(fleet);
+    fields.insert("format".to_owned(), json!(FORMAT));
+    text(old, fields)
 }
 
 /// Understands a number's record.
 pub(super) fn number(text: &str) -> Result<NumberRecord, Wrong> {
-    let fields = Fields::parse(text)?;
-    Ok(NumberRecord {
-        holder: fields.uuid("holder")?,
-        nonce: fields.number("nonce")?,
-        count: fields.number("count")?,
-        server: fields.number("server")?,
-        from_ms: fields.number("from_ms")?,
-        until_ms: fields.number("until_ms")?,
-        generation: fields.number("generation")?,
-        renewed_ms: fields.number("renewed_ms")?,
-        offset_ms: fields.number("offset_ms")?,
-    })
+    understood::<NumberRow>(parse(text)?).map(NumberRecord::from)
 }
 
 /// Returns what operators know the holder of a number by.
 pub(super) fn member(text: &str) -> Result<MemberName, Wrong> {
-    let fields = Fields::parse(text)?;
-    Ok(MemberName {
-        host: fields.text("host")?,
-        port: fields.number_or("port", 0)?,
-        cluster_name: fields.text("cluster_name")?,
-        version: fields.text("version")?,
-    })
+    understood(parse(text)?)
 }
 
 /// Writes a number's record, with what operators know its holder by; `None` if that stays as it is.
 pub(super) fn number_text(old: Option<&str>, record: &NumberRecord, member: Option<&MemberName>) -> String {
-    let name = |MemberName { host, port, cluster_name, version }: &MemberName| {
-        [
-            written("host", encoded(host)),
-            written("port", port),
-            written("cluster_name", encoded(cluster_name)),
-            written("version", encoded(version)),
-        ]
-    };
-    let mut fields: Vec<_> = member.into_iter().flat_map(name).collect();
-    fields.extend([
-        written("from_ms", record.from_ms),
-        written("until_ms", record.until_ms),
-        written("generation", record.generation),
-        written("renewed_ms", record.renewed_ms),
-        written("offset_ms", record.offset_ms),
-        written("server", record.server),
-        written("count", record.count),
-        written("holder", format_args!("{:032x}", record.holder)),
-        written("nonce", record.nonce),
-    ]);
-    line(old, &fields)
+    let mut fields = record::number(record);
+    fields.extend(member.map(record::fields).unwrap_or_default());
+    text(old, fields)
 }
 
-/// Understands a tag's record. `jump` counts greatest steps, or is `none`. Without it and
-/// `returnable_from`, the tag does not jump, and nothing is given back.
+/// Understands a tag's record. Without `jump` and `returnable_from`, the tag does not jump, and
+/// nothing is given back.
 pub(super) fn tag(text: &str) -> Result<TagRecord, Wrong> {
-    let fields = Fields::parse(text)?;
-    let positive = |value: &str| value.parse().ok().filter(|number| *number > 0_u32);
-    let step = |name| fields.of(name, |value| positive(value).filter(|step| *step <= LONGEST_BLOCK));
-    let jump = |value: &str| if value == "none" { Some(None) } else { positive(value).map(Some) };
-    Ok(TagRecord {
-        id: fields.number("id")?,
-        next: fields.number("next_value")?,
-        steps: (step("least_step")?, step("greatest_step")?),
-        jump: fields.maybe("jump", jump)?.flatten(),
-        nonce: fields.number("nonce")?,
-        generation: fields.number("generation")?,
-        written_ms: fields.number("written_ms")?,
-        returnable: fields.number_or("returnable_from", END)?,
-    })
+    understood::<TagRow>(parse(text)?).map(TagRecord::from)
 }
 
 /// Writes a tag's record.
 pub(super) fn tag_text(old: Option<&str>, record: &TagRecord) -> String {
-    line(
-        old,
-        &[
-            written("next_value", record.next),
-            written("least_step", record.steps.0),
-            written("greatest_step", record.steps.1),
-            written("jump", record.jump.map_or_else(|| "none".to_owned(), |jump| jump.to_string())),
-            written("generation", record.generation),
-            written("written_ms", record.written_ms),
-            written("returnable_from", record.returnable),
-            written("id", record.id),
-            written("nonce", record.nonce),
-        ],
-    )
+    text(old, record::tag(record))
 }
 
 /// Returns the description of a tag; empty if it has none.
 pub(super) fn description(text: &str) -> Result<String, Wrong> {
-    Fields::parse(text)?.text("description")
+    #[derive(Deserialize)]
+    struct Described {
+        description: Option<String>,
+    }
+    understood(parse(text)?).map(|Described { description }| description.unwrap_or_default())
 }
 
 /// Writes a tag's record with another description, and changes nothing else.
 pub(super) fn described(old: &str, description: &str) -> String {
-    line(Some(old), &[("description", (!description.is_empty()).then(|| encoded(description)))])
+    let description = Some(description).filter(|description| !description.is_empty());
+    text(Some(old), Fields::from_iter([("description".to_owned(), json!(description))]))
 }
 
 #[cfg(test)]
 mod tests {
+    use snowflake_core::segment::{END, LONGEST_BLOCK};
+
     use super::*;
 
     const NOW: Incarnation = Incarnation { store: 7, timeline: 0, counts: [2, 5] };
@@ -293,14 +169,17 @@ mod tests {
     }
 
     /// Returns the text with another value of a field; `None` for none.
-    fn with(text: &str, name: &str, value: Option<&str>) -> String {
-        let is_other = |pair: &&str| pair.split('=').next() != Some(name);
-        let others = text.split(' ').filter(is_other).map(str::to_owned);
-        others.chain(value.map(|value| format!("{name}={value}"))).collect::<Vec<_>>().join(" ")
+    fn with(text: &str, name: &str, value: Option<Value>) -> String {
+        let mut fields = parse(text).unwrap();
+        match value {
+            Some(value) => fields.insert(name.to_owned(), value),
+            None => fields.remove(name),
+        };
+        Value::Object(fields).to_string()
     }
 
-    fn names(text: &str) -> Vec<&str> {
-        text.split(' ').map(|pair| pair.split_once('=').unwrap().0).collect()
+    fn names(text: &str) -> Vec<String> {
+        parse(text).unwrap().into_iter().map(|(name, _)| name).collect()
     }
 
     #[test]
@@ -339,82 +218,129 @@ mod tests {
 
     #[test]
     fn what_an_operator_has_added_stays() {
-        let added = "note=a%20b other=";
-        let old = format!("{added} {} reason=x", fleet_text(None, &FLEET));
+        let added = json!({"note": "a b", "other": {"list": [1, null]}, "huge": "18446744073709551616"});
+        let with_added = |text: &str| super::text(Some(text), added.as_object().unwrap().clone());
+        let has_added = |text: &str| {
+            let fields = parse(text).unwrap();
+            added.as_object().unwrap().iter().all(|(name, value)| fields.get(name) == Some(value))
+        };
         let new = Fleet { layout: None, range: None, version: 10, ..FLEET };
-        let text = fleet_text(Some(&old), &new);
-        assert_eq!(fleet(&text, NOW), Ok(Ok(new)));
-        assert!(text.ends_with("version=10 note=a%20b other= reason=x") && !text.contains("range="), "{text}");
+        let text = fleet_text(Some(&with_added(&fleet_text(None, &FLEET))), &new);
+        assert_eq!((fleet(&text, NOW), has_added(&text)), (Ok(Ok(new)), true));
 
-        let old = format!("{added} {}", number_text(None, &NUMBER, Some(&name())));
+        let old = with_added(&number_text(None, &NUMBER, Some(&name())));
         let new = NumberRecord { holder: 2, nonce: 1, ..NUMBER };
         let text = number_text(Some(&old), &new, None);
-        assert_eq!((number(&text), member(&text)), (Ok(new), Ok(name())));
-        assert!(text.contains(added), "{text}");
+        assert_eq!((number(&text), member(&text), has_added(&text)), (Ok(new), Ok(name()), true));
         let text = number_text(Some(&old), &new, Some(&MemberName::default()));
-        assert_eq!((number(&text), member(&text)), (Ok(new), Ok(MemberName::default())));
-        assert!(text.ends_with(added), "{text}");
+        assert_eq!((number(&text), member(&text), has_added(&text)), (Ok(new), Ok(MemberName::default()), true));
 
-        let old = described(&format!("{added} {}", tag_text(None, &TAG)), "of the \"shop\" = ä");
+        let old = described(&with_added(&tag_text(None, &TAG)), "of the \"shop\" = ä");
         assert_eq!((tag(&old), description(&old).as_deref()), (Ok(TAG), Ok("of the \"shop\" = ä")));
         let new = TagRecord { next: 43, nonce: 1, jump: None, ..TAG };
         let text = tag_text(Some(&old), &new);
-        assert_eq!((tag(&text), description(&text)), (Ok(new), description(&old)));
-        assert!(text.contains(added), "{text}");
-        let text = described(&text, "");
-        assert_eq!((description(&text).as_deref(), text.contains("description")), (Ok(""), false));
-        // No field is there twice, whatever is written over what.
-        for text in [fleet_text(Some(&text), &FLEET), number_text(Some(&text), &NUMBER, Some(&name()))] {
-            let mut all = names(&text);
-            all.sort_unstable();
-            assert!(all.is_sorted_by(|one, next| one < next), "{text}");
-        }
+        assert_eq!((tag(&text), description(&text), has_added(&text)), (Ok(new), description(&old), true));
+        assert_eq!(description(&described(&text, "")).as_deref(), Ok(""));
     }
 
     #[test]
     fn a_fleet_is_made_by_its_uuid_alone() {
-        let made = fleet("uuid=1b4e28ba-2fa1-41d2-883f-0016d3cca427", NOW).unwrap().unwrap();
+        let made = fleet(r#"{"uuid": "1b4e28ba-2fa1-41d2-883f-0016d3cca427"}"#, NOW).unwrap().unwrap();
         assert_eq!(made.uuid, 0x1b4e_28ba_2fa1_41d2_883f_0016_d3cc_a427);
         assert_eq!((made.layout, made.range, made.incarnation, made.generation), (None, None, NOW, 1));
         // One that was restored at the very beginning has no counts.
-        let stored = fleet("uuid=1 store=0", NOW).unwrap().unwrap();
+        let stored = fleet(r#"{"uuid": "1", "store": "0"}"#, NOW).unwrap().unwrap();
         assert_eq!(stored.incarnation, Incarnation { store: 0, timeline: 0, counts: [0; 2] });
-        assert_eq!(fleet("format=2 uuid=1", NOW).unwrap(), Err(2));
-        for wrong in ["", "layout=1/true", "uuid=x", "uuid", "uuid=1 range=5", "uuid=1 closed=yes", "uuid=1 store=x"] {
+        // What only PostgreSQL has.
+        let odd = fleet(r#"{"uuid": "1", "store": 7, "timeline": 9, "loses_nothing": true, "grace_ms": 5}"#, NOW);
+        let odd = odd.unwrap().unwrap();
+        assert_eq!((odd.incarnation.timeline, odd.loses_nothing, odd.grace_ms), (0, false, 0));
+    }
+
+    #[test]
+    fn a_fleet_of_another_format_says_which() {
+        assert_eq!(fleet(r#"{"format": 3, "uuid": 1}"#, NOW), Ok(Err(3)));
+        assert_eq!(fleet("format=1 uuid=1b4e28ba2fa141d2883f0016d3cca427 closed=false", NOW), Ok(Err(1)));
+        for wrong in [
+            "",
+            "x",
+            "[]",
+            "{",
+            r#"{"uuid": "uuid=""#,
+            r#"{"layout": 1}"#,
+            r#"{"uuid": "x"}"#,
+            r#"{"uuid": 1}"#,
+            r#"{"uuid": "1", "first_worker": "many"}"#,
+            r#"{"uuid": "1", "closed": "yes"}"#,
+            r#"{"uuid": "1", "store": "x"}"#,
+            r#"{"uuid": "1", "format": "x"}"#,
+        ] {
             assert!(fleet(wrong, NOW).is_err(), "{wrong}");
         }
     }
 
     #[test]
+    fn an_integer_is_exact_for_every_reader() {
+        let fleet = parse(&fleet_text(None, &FLEET)).unwrap();
+        let expected = [
+            ("layout", json!("-5")),
+            ("last_worker", json!(1023)),
+            ("store", json!("-1")),
+            ("term", json!("9223372036854775807")),
+            ("generation", json!("18446744073709551615")),
+            ("horizon_ms", json!("-9223372036854775808")),
+            ("version", json!("9")),
+        ];
+        for (name, value) in expected {
+            assert_eq!(fleet[name], value, "{name}");
+        }
+        for (next, written) in [(1_i64 << 53, json!(1_i64 << 53)), ((1 << 53) + 1, json!("9007199254740993"))] {
+            let text = tag_text(None, &TagRecord { next, ..TAG });
+            assert_eq!(parse(&text).unwrap()["next_value"], written);
+            assert_eq!(tag(&with(&text, "next_value", Some(json!(next)))).unwrap().next, next);
+        }
+    }
+
+    #[test]
     fn a_record_that_makes_no_sense_says_which_field() {
+        let says = |wrong: Result<(), String>, words: &str| {
+            let wrong = wrong.expect_err(words);
+            assert!(wrong.contains(words), "{wrong} lacks {words}");
+        };
+        let odd = ["", "x", "1.9", "99999999999999999999999999999999999999999", "0x9"].map(|odd| json!(odd));
+        let odd = || odd.clone().into_iter().chain([json!(1.9), json!(true), json!(null), json!([1])]);
         let text = number_text(None, &NUMBER, None);
         for name in names(&text) {
-            assert_eq!(number(&with(&text, name, None)), Err(format!("no {name}")));
-            for odd in ["", "x", "1.9", "99999999999999999999999999999999999999999", "0x9"] {
-                assert_eq!(number(&with(&text, name, Some(odd))), Err(format!("{name}={odd}")));
+            says(number(&with(&text, &name, None)).map(drop), &format!("missing field `{name}`"));
+            for odd in odd() {
+                says(number(&with(&text, &name, Some(odd))).map(drop), &format!("{name}: "));
             }
         }
         let text = tag_text(None, &TAG);
         for name in names(&text) {
-            let without = match name {
-                "jump" => Ok(TagRecord { jump: None, ..TAG }),
-                "returnable_from" => Ok(TagRecord { returnable: END, ..TAG }),
-                _ => Err(format!("no {name}")),
-            };
-            assert_eq!(tag(&with(&text, name, None)), without);
-            for odd in ["", "x", "9e9", "9223372036854775808000"] {
-                assert_eq!(tag(&with(&text, name, Some(odd))), Err(format!("{name}={odd}")));
+            let without = tag(&with(&text, &name, None));
+            match name.as_str() {
+                "jump" => assert_eq!(without, Ok(TagRecord { jump: None, ..TAG })),
+                "returnable_from" => assert_eq!(without, Ok(TagRecord { returnable: END, ..TAG })),
+                _ => says(without.map(drop), &format!("missing field `{name}`")),
+            }
+            for odd in odd().filter(|odd| name != "jump" || !odd.is_null()) {
+                says(tag(&with(&text, &name, Some(odd))).map(drop), &format!("{name}: "));
             }
         }
-        for wrong in
-            ["least_step=0", "greatest_step=0", "greatest_step=10000001", "jump=0", "jump=-1", "jump=4294967296"]
-        {
-            let (name, value) = wrong.split_once('=').unwrap();
-            assert_eq!(tag(&with(&text, name, Some(value))), Err(wrong.to_owned()));
+        for (name, value) in [
+            ("least_step", 0),
+            ("greatest_step", 0),
+            ("greatest_step", 10_000_001),
+            ("jump", 0),
+            ("jump", -1),
+            ("jump", 4_294_967_296_i64),
+            ("generation", -1),
+        ] {
+            says(tag(&with(&text, name, Some(json!(value)))).map(drop), &format!("{name}: "));
         }
-        assert_eq!(tag(&with(&text, "jump", Some("none"))), Ok(TagRecord { jump: None, ..TAG }));
-        assert_eq!(member("host=%4").unwrap_err(), "host=%4");
-        assert_eq!(description("description=%FF").unwrap_err(), "description=%FF");
-        assert_eq!(nonce("nonce").unwrap_err(), "nonce");
+        says(member(r#"{"port": 65536}"#).map(drop), "port: ");
+        says(description(r#"{"description": 5}"#).map(drop), "description: ");
+        says(nonce("{}").map(drop), "missing field `nonce`");
     }
 }

@@ -7,16 +7,17 @@
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString};
 
-use serde_json::json;
+use serde_json::{Value, json};
 use snowflake_core::registry::{Fleet, Incarnation, NumberKey};
 use snowflake_core::tag::Tag;
 
-use super::record::{DescriptionRow, FleetRow, NameRow, RegistryRow, StandbysRow};
+use super::record::{DescriptionRow, NumberName, RegistryRow, StandbysRow};
 use super::{Postgres, each, garbage, only, text};
 use crate::config::{Config, MemberName};
 use crate::connection::{PostgresConnection, Waiter};
 use crate::conninfo::{Host, Options};
 use crate::error::{Diagnostic, RegistryError};
+use crate::record;
 use crate::registry::{HostSeen, Registry, Standbys};
 use crate::step::RegistryStep;
 
@@ -126,7 +127,7 @@ impl<W: Waiter> Registry for Postgres<W> {
 
     fn create_fleet(&self, fleet: &Fleet) -> Result<bool, RegistryError> {
         let (incarnation, _) = self.now()?;
-        let mut record = json!(FleetRow::from(&Fleet { incarnation, ..*fleet }));
+        let mut record = Value::Object(record::fleet(&Fleet { incarnation, ..*fleet }));
         record["name"] = json!(self.config.fleet);
         let rows = self.change(CREATE_FLEET, &[self.patience_ms(), text(record)], RegistryStep::Change)?;
         Ok(rows.len() == 1)
@@ -139,8 +140,8 @@ impl<W: Waiter> Registry for Postgres<W> {
 
     fn names(&self) -> Result<BTreeMap<NumberKey, MemberName>, RegistryError> {
         let answer = self.run(NAMES, &[text(&self.config.fleet)], RegistryStep::Read)?;
-        let rows: Vec<NameRow> = self.understood(each(&answer.rows))?;
-        Ok(rows.into_iter().map(NameRow::understood).collect())
+        let numbers: Vec<NumberName> = self.understood(each(&answer.rows))?;
+        Ok(numbers.iter().map(NumberName::key).zip(self.understood(each::<MemberName>(&answer.rows))?).collect())
     }
 
     fn descriptions(&self) -> Result<BTreeMap<Tag, String>, RegistryError> {
@@ -213,6 +214,18 @@ fn literal(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_file_has_the_format_of_this_crate() {
+        let format = crate::FORMAT;
+        for says in [
+            format!("'SELECT {format}' THEN"),
+            format!("file is for version {format}'"),
+            format!("AS 'SELECT {format}';"),
+        ] {
+            assert_eq!(REGISTRY_SQL.matches(&says).count(), 1, "{says}");
+        }
+    }
 
     #[test]
     fn a_literal_ends_where_its_text_ends() {

@@ -10,6 +10,7 @@ use std::sync::OnceLock;
 use std::{env, iter};
 
 use nix::sys::signal::Signal;
+use serde_json::Value;
 
 use crate::installation::{Installation, cache};
 use crate::operator::Operated;
@@ -305,6 +306,24 @@ impl Etcd {
         self.try_ctl(arguments).unwrap_or_else(|error| panic!("etcdctl {arguments:?}: {error}"))
     }
 
+    /// Runs commands of a shell, in which etcdctl reaches it without more, and returns what they
+    /// say.
+    ///
+    /// # Panics
+    ///
+    /// Panics if one of them fails.
+    #[must_use]
+    #[track_caller]
+    pub fn shell(&self, commands: &str) -> String {
+        let programs = programs().expect("a test asks for has_etcd() first").display().to_string();
+        let path = format!("{programs}:{}", env::var("PATH").unwrap_or_default());
+        let mut shell = Command::new("bash");
+        shell.args(["-euo", "pipefail", "-c", commands]).env("PATH", path).env("ETCDCTL_ENDPOINTS", self.urls());
+        let output = shell.env("ETCDCTL_API", "3").output().expect("bash runs");
+        assert!(output.status.success(), "{commands}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
     /// Makes the fleet `default`.
     ///
     /// # Panics
@@ -326,19 +345,30 @@ impl Etcd {
         self.ctl(&["get", "--print-value-only", "/snowflake_id/default/fleet"]).trim().to_owned()
     }
 
+    /// Changes values of a record below the fleet `default`, as an operator does.
+    ///
+    /// # Panics
+    ///
+    /// Panics if etcd does not answer.
+    #[track_caller]
+    pub fn edit(&self, record: &str, values: &[(&str, Value)]) {
+        let key = format!("/snowflake_id/default/{record}");
+        let text = self.ctl(&["get", "--print-value-only", &key]);
+        let mut fields: Value = serde_json::from_str(&text).expect("a record is JSON");
+        for (name, value) in values {
+            fields[name] = value.clone();
+        }
+        self.ctl(&["put", &key, &fields.to_string()]);
+    }
+
     /// Changes values of the fleet's record, as an operator does.
     ///
     /// # Panics
     ///
     /// Panics if etcd does not answer.
     #[track_caller]
-    pub fn edit_fleet(&self, values: &[(&str, &str)]) {
-        let mut record = self.fleet();
-        for (name, value) in values {
-            let others = record.split(' ').filter(|pair| pair.split('=').next() != Some(*name));
-            record = others.collect::<Vec<_>>().join(" ") + &format!(" {name}={value}");
-        }
-        self.ctl(&["put", "/snowflake_id/default/fleet", &record]);
+    pub fn edit_fleet(&self, values: &[(&str, Value)]) {
+        self.edit("fleet", values);
     }
 
     /// Returns the string with which servers reach it.

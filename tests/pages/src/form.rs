@@ -47,13 +47,13 @@ const WRONG_WORDS: [(&str, &str); 23] = [
 const PRONOUNS: [&str; 7] = ["It", "Its", "They", "Their", "This", "These", "Those"];
 
 /// The languages of blocks. A test or a check looks at each of them.
-const LANGUAGES: [&str; 15] = [
+const LANGUAGES: [&str; 16] = [
     "sql", "text", "conf", "console", "sh", "yaml", "python", "js", "java", "ruby", "rust", "go", "xml", "php",
-    "prisma",
+    "prisma", "json",
 ];
 
 /// The keys of blocks, each with the language that it goes with.
-const KEYS: [(&str, &str); 10] = [
+const KEYS: [(&str, &str); 11] = [
     ("sql", "name"),
     ("sql", "needs"),
     ("sql", "server"),
@@ -64,6 +64,7 @@ const KEYS: [(&str, &str); 10] = [
     ("yaml", "name"),
     ("sh", "name"),
     ("console", "name"),
+    ("json", "name"),
 ];
 
 /// Returns what is wrong with the pages of the repository at `root`, each with its place.

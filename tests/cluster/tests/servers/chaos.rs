@@ -162,7 +162,11 @@ fn a_wrong_restore_of_the_registry_repeats_ids() {
         let mut etcd = Etcd::start(1);
         // Made by hand, and not used yet. So nobody has written an incarnation, and a restore does
         // not show by itself.
-        etcd.ctl(&["put", "/snowflake_id/default/fleet", "uuid=1b4e28ba2fa141d2883f0016d3cca427 range=7-7"]);
+        etcd.ctl(&[
+            "put",
+            "/snowflake_id/default/fleet",
+            r#"{"uuid": "1b4e28ba2fa141d2883f0016d3cca427", "first_worker": 7, "last_worker": 7}"#,
+        ]);
         etcd.save("snapshot");
         let proxies = [(); 2].map(|()| ClockProxy::start(&etcd.ports()));
         let member = |proxy: &ClockProxy| {

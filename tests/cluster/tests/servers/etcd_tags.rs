@@ -2,12 +2,14 @@
 //! (`src/registry/etcd.rs`), used by the core's supply as a server uses it, and by servers.
 
 use std::collections::BTreeSet;
+use std::process::Command;
 use std::sync::Barrier;
 use std::thread;
 
+use cluster::pages::block;
 use cluster::refusal::assert_refused_as;
 use cluster::{Draw, Etcd, Leases, Operated, Server, Shutdown, TagMember, has_etcd, refused, skip, wait_until};
-use serde_json::Value;
+use serde_json::{Value, json};
 use snowflake_core::exchange::Failure;
 use snowflake_core::segment::{END, PlaceRefusal, State, ValueRun};
 use snowflake_registry::{Problem, RegistryError};
@@ -29,8 +31,9 @@ fn create(etcd: &Etcd, tag: &str, steps: (&str, &str)) {
 #[track_caller]
 fn value(etcd: &Etcd, tag: &str, name: &str) -> i64 {
     let record = etcd.ctl(&["get", "--print-value-only", &format!("/snowflake_id/default/tags/{tag}")]);
-    let found = record.split_ascii_whitespace().find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='));
-    found.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("no {name} in {record}"))
+    let record: Value = serde_json::from_str(&record).unwrap();
+    let value = record[name].as_i64().or_else(|| record[name].as_str()?.parse().ok());
+    value.unwrap_or_else(|| panic!("no {name} in {record}"))
 }
 
 fn next_value(etcd: &Etcd, tag: &str) -> i64 {
@@ -160,7 +163,7 @@ fn an_operator_makes_changes_and_deletes_tags() {
     let shown = shown["tags"].as_array().unwrap().iter().find(|shown| shown["tag"] == "orders").unwrap();
     assert_eq!(shown["description"], "of the \"shop\" = all");
     // An edit without the program.
-    etcd.ctl(&["put", "/snowflake_id/default/tags/orders", "id=1 next_value=many nonce=1 generation=1"]);
+    etcd.edit("tags/orders", &[("next_value", json!("many"))]);
     let other = TagMember::new(&etcd.address());
     etcd.operate(&["create-tag", "invoices", "--next-value", &(END - 3).to_string()]);
     assert_eq!(other.draw("invoices", 5), run(END - 3, 3));
@@ -169,7 +172,8 @@ fn an_operator_makes_changes_and_deletes_tags() {
     third.claim("orders");
     match third.supply() {
         Err(Failure::Away(RegistryError::Etcd(Problem::Record(key, why)))) => {
-            assert_eq!((&*key, &*why), ("/snowflake_id/default/tags/orders", "next_value=many"));
+            assert_eq!(key, "/snowflake_id/default/tags/orders");
+            assert!(why.starts_with("next_value: invalid value: string \"many\""), "{why}");
         }
         other => panic!("{other:?}"),
     }
@@ -248,4 +252,26 @@ fn a_server_draws_dense_values_from_etcd() {
     assert_eq!(next_value(&etcd, "o%27rders"), 4);
     server.start_again();
     assert_eq!(server.connect().ids("SELECT snowflake_segment_next('o''rders')").unwrap(), [4]);
+}
+
+/// The block of the page.
+#[test]
+fn a_record_is_changed_with_etcdctl_and_jq_and_servers_keep_the_change() {
+    if !has_etcd() {
+        return skip(NO_ETCD);
+    }
+    if Command::new("jq").arg("--version").output().is_err() {
+        return skip("jq is not installed");
+    }
+    let etcd = registry(1);
+    create(&etcd, "orders", ("10", "20"));
+    etcd.operate(&["set-tag", "orders", "--description", "order numbers"]);
+    let said = etcd
+        .shell(&block("etcd-edit").lines().map(|line| line.trim_start_matches("$ ")).collect::<Vec<_>>().join("\n"));
+    assert_eq!(said, "OK\n\"asked by the shop\"\n");
+    assert_eq!(TagMember::new(&etcd.address()).draw("orders", 10), run(1, 10));
+    let record = etcd.ctl(&["get", "--print-value-only", "/snowflake_id/default/tags/orders"]);
+    let record: Value = serde_json::from_str(&record).unwrap();
+    assert_eq!((&record["note"], &record["description"]), (&json!("asked by the shop"), &json!("order numbers")));
+    assert!(record["next_value"].as_i64() > Some(10), "{record}");
 }

@@ -251,9 +251,9 @@ fn set_version(registry: &Server, version: &str) {
 #[test]
 fn a_registry_of_another_version_is_refused() {
     endures_in_place(
-        "registry has version 2, but this server needs version 1",
-        |registry| set_version(registry, "2"),
+        "registry has version 1, but this server needs version 2",
         |registry| set_version(registry, "1"),
+        |registry| set_version(registry, "2"),
     );
 }
 
@@ -262,7 +262,7 @@ fn an_answer_that_makes_no_sense_is_not_believed() {
     endures_in_place(
         "registry's answer makes no sense: invalid type: null",
         |registry| set_version(registry, "NULL::integer"),
-        |registry| set_version(registry, "1"),
+        |registry| set_version(registry, "2"),
     );
 }
 

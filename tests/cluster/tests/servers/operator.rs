@@ -3,10 +3,12 @@
 //!
 //! What an operation does to a fleet, `fleet_operate.rs` shows.
 
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
 
 use cluster::operator::PROGRAM;
+use cluster::pages::block;
 use cluster::registry::{ROLE, config, role_sql};
 use cluster::{
     Draw, Etcd, Fleet, Leases, Member, Operated, Oracle, Server, Shutdown, has_etcd, program_path, refused, skip,
@@ -117,6 +119,7 @@ macro_rules! for_each_kind {
 for_each_kind! {
     a_fleet_is_shown
     what_programs_read_has_stable_names
+    every_command_keeps_to_the_schema_of_the_page
     a_range_is_set_or_refused
     limits_are_raised_and_leases_set
     a_dry_run_writes_nothing
@@ -190,14 +193,14 @@ fn what_programs_read_has_stable_names(registry: &Registry) {
     let shown = registry.shown();
     let names = |value: &Value| value.as_object().expect("it is an object").keys().cloned().collect::<Vec<_>>();
     assert_eq!(names(&shown), ["command", "error", "fleet", "numbers", "registry", "settings", "tags"]);
-    assert_eq!(shown["numbers"][0]["number"], member.held().expect("it has a lease").worker);
+    assert_eq!(shown["numbers"][0]["worker"], member.held().expect("it has a lease").worker);
     assert_eq!(shown["numbers"][0]["host"], "member");
-    assert_eq!(shown["settings"]["layout"], "snowflake");
-    assert_eq!(shown["settings"]["longest_lease"], 600_000);
+    assert_eq!(shown["settings"]["layout_name"], "snowflake");
+    assert_eq!(shown["settings"]["longest_ms"], 600_000);
     let set: Value = serde_json::from_str(&registry.ok(&["set-range", "0", "9", "--json"])).expect("it is JSON");
     assert_eq!(names(&set), ["changes", "command", "done", "dry_run", "error", "fleet", "said"]);
     let changed = &set["changes"][0];
-    assert_eq!((&changed["field"], &changed["old"], &changed["new"]), (&"last_number".into(), &1023.into(), &9.into()));
+    assert_eq!((&changed["field"], &changed["old"], &changed["new"]), (&"last_worker".into(), &1023.into(), &9.into()));
     let (status, stdout, stderr) = registry.run(&["set-range", "9", "0", "--json"]);
     assert_eq!((status, stderr.as_str()), (1, ""));
     let refused: Value = serde_json::from_str(&stdout).expect("it is JSON");
@@ -210,6 +213,63 @@ fn what_programs_read_has_stable_names(registry: &Registry) {
         (names(&wrong), &wrong["error"]["exit_status"]),
         (vec!["command".into(), "error".into(), "fleet".into()], &2.into())
     );
+}
+
+fn every_command_keeps_to_the_schema_of_the_page(registry: &Registry) {
+    let (mut schemas, mut compiler) = (boon::Schemas::new(), boon::Compiler::new());
+    compiler.add_resource("page.json", serde_json::from_str(block("operator-json")).expect("it is JSON")).unwrap();
+    let schema = compiler.compile("page.json", &mut schemas).expect("it is a schema");
+    let oracle = Oracle::new();
+    let member = registry.member(&oracle);
+    let free = if member.held().expect("it has a lease").worker == 9 { "8" } else { "9" };
+    let mut run = BTreeSet::new();
+    // Whether it succeeds depends on the kind of registry where it is None.
+    for (status, command) in [
+        (Some(0), "create"),
+        (Some(0), "add-fleet shop"),
+        (Some(0), "create-tag orders --description x"),
+        (Some(0), "set-tag orders --jump 5"),
+        (Some(0), "create-tag last --next-value 9223372036854775806"),
+        (Some(0), "set-range 0 1000"),
+        (Some(0), &format!("reserve {free} in_2_hours")),
+        (Some(0), "set-limits --lease 20_min --yes"),
+        (Some(0), "set-lease --lease 5_min --skew 30_s"),
+        (None, "set-loses-nothing true --yes"),
+        (None, "set-grace 1_min"),
+        (Some(0), "show --all"),
+        (Some(0), "watch --count 1"),
+        (None, "check"),
+        (Some(0), "prune 400_d_ago --yes"),
+        (Some(0), "drop-numbers --dry-run"),
+        (Some(0), "drop-tag orders --dry-run"),
+        (Some(0), "restored --dry-run"),
+        (None, "lost --lease 10_min --skew 1_min --dry-run"),
+        (None, "reset-settings --dry-run"),
+        (Some(0), "close"),
+        (Some(0), "open --not-moved --yes"),
+        (Some(1), "set-range 9 0"),
+        (Some(2), "set-range"),
+    ] {
+        let words: Vec<_> = command.split(' ').map(|word| word.replace('_', " ")).collect();
+        let arguments: Vec<_> = words.iter().map(String::as_str).chain(["--json"]).collect();
+        let (found, stdout, stderr) = registry.run(&arguments);
+        assert!(status.is_none_or(|status| status == found), "{command}: {found}: {stdout}");
+        assert_eq!(stderr, "", "{command}");
+        let object: Value =
+            serde_json::from_str(&stdout).unwrap_or_else(|error| panic!("{command}: {error}: {stdout}"));
+        schemas.validate(&object, schema).unwrap_or_else(|error| panic!("{command}: {error:#}: {object}"));
+        run.insert(words[0].clone());
+        if words[0] == "show" {
+            let of = |what: &str| object[what].as_array().map_or(0, Vec::len);
+            assert!(of("numbers") >= 2 && of("tags") == 2, "{object}");
+            let last = object["tags"].as_array().unwrap().iter().find(|tag| tag["tag"] == "last").unwrap();
+            assert_eq!(last["next_value"], "9223372036854775806");
+        }
+    }
+    let help = registry.ok(&["--help"]);
+    let commands = help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
+    let commands: BTreeSet<_> = commands.filter_map(|line| line.split_whitespace().next()).map(str::to_owned).collect();
+    assert_eq!(run, commands);
 }
 
 fn a_range_is_set_or_refused(registry: &Registry) {
@@ -247,7 +307,7 @@ fn limits_are_raised_and_leases_set(registry: &Registry) {
     // What is used stays until it is set.
     let settings = |registry: &Registry| {
         let settings = registry.shown()["settings"].clone();
-        ["longest_lease", "greatest_skew", "used_lease", "used_skew"]
+        ["longest_ms", "skew_ms", "used_lease_ms", "used_skew_ms"]
             .map(|name| settings[name].as_i64().expect("it is set"))
     };
     assert_eq!(settings(registry), [3_600_000, 120_000, 600_000, 60_000]);
@@ -284,7 +344,7 @@ fn a_dry_run_writes_nothing(registry: &Registry) {
     assert!(registry.fails(1, &["show", "--fleet", "other"]).contains("other"));
     // It shows each value, old and new.
     let said = registry.ok(&["lost", "--lease", "10min", "--skew", "1min", "--fleet", "other", "--dry-run"]);
-    assert!(said.contains("  longest_lease  ") && said.contains("would lease no number for 12 min."), "{said}");
+    assert!(said.contains("  longest_ms  ") && said.contains("would lease no number for 12 min."), "{said}");
     let said = registry.ok(&["set-tag", "invoices", "--next-value", "500", "--description", "numbers", "--dry-run"]);
     assert!(said.contains("  next_value   1 -> 500\n") && said.contains("  description  none -> numbers\n"), "{said}");
     // What is refused is refused in a dry run, too.
@@ -300,7 +360,7 @@ fn a_restore_is_shown_before_it_is_said(registry: &Registry) {
     let was = generation(registry);
     let said = registry.ok(&["restored", "--dry-run"]);
     for text in [
-        format!("  generation  {was} -> {}\n", was + 1),
+        format!("  generation     {was} -> {}\n", was + 1),
         format!("Generation {} of fleet \"default\" would begin.", was + 1),
         "These tags would jump ahead: \"parcels\" from 7 to ".to_owned(),
         "These tags give no values until you set their next value".to_owned(),
@@ -352,7 +412,7 @@ fn a_number_is_kept(registry: &Registry) {
         .as_array()
         .expect("there are numbers")
         .iter()
-        .find(|kept| kept["number"].as_i64() == other.parse().ok());
+        .find(|kept| kept["worker"].as_i64() == other.parse().ok());
     assert_eq!(kept.map(|kept| (&kept["state"], &kept["host"])), Some((&"reserved".into(), &Value::Null)));
     assert!(registry.fails(1, &["reserve", &number.to_string(), "in 2 hours"]).contains("is leased"));
     assert!(registry.fails(1, &["reserve", &other, "in 31 days"]).contains("more than 30 d from now"));
@@ -481,7 +541,8 @@ fn a_person_is_asked(registry: &Registry) {
         let (status, said) = on_a_terminal(registry, &["drop-tag", "invoices"], no);
         assert_eq!(status, 1, "{said}");
         for text in [
-            "tag \"invoices\", which is deleted\n  next_value       77\n",
+            "tag \"invoices\", which is deleted\n",
+            "  next_value       77\n",
             "Draws of tag \"invoices\" fail within 20 seconds.",
             "Continue? Type \"yes\": ",
             "error: nothing was changed, because the answer was not \"yes\"",

@@ -254,7 +254,7 @@ fn two_primaries_of_a_patroni_that_died_alone_repeat_ids_with_a_configured_numbe
                 let list: Value = serde_json::from_str(&list).unwrap();
                 let number: i64 = session.lease("worker_id").parse().unwrap();
                 let port: i64 = session.value("current_setting('port')").parse().unwrap();
-                let held = list["numbers"].as_array().unwrap().iter().find(|shown| shown["number"] == number);
+                let held = list["numbers"].as_array().unwrap().iter().find(|shown| shown["worker"] == number);
                 assert_eq!(held.map(|held| held["port"].as_i64()), Some(Some(port)), "{list}");
             }
         }

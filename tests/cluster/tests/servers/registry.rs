@@ -598,8 +598,8 @@ fn what_a_registry_lacks_is_named() {
         )
     };
     let read = |config: &Config| Postgres::new(config.clone(), Poll).read(&Wanted::default());
-    set(&version("2"));
-    assert_eq!(read(&config), Err(RegistryError::OtherVersion(Some(2))));
+    set(&version("1"));
+    assert_eq!(read(&config), Err(RegistryError::OtherVersion(Some(1))));
     set(&version("NULL::integer"));
     assert!(matches!(read(&config), Err(RegistryError::Garbage(what)) if what.contains("null")));
     set("DROP FUNCTION snowflake_registry.read, snowflake_registry.swap");
@@ -944,10 +944,10 @@ fn the_file_brings_a_registry_up_to_date_and_keeps_what_it_holds() {
     refused(&["--command=SET snowflake_registry.owner = 'nobody'"], "belongs to role \"dba\", and not to \"nobody\"");
     // A file of another version leaves it alone.
     let sql =
-        "CREATE OR REPLACE FUNCTION snowflake_registry.version() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT 2'";
+        "CREATE OR REPLACE FUNCTION snowflake_registry.version() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT 3'";
     execute(&server, sql);
-    refused(&[AS_DBA], "a registry of version 2, and this file is for version 1");
-    assert_eq!(session.value("snowflake_registry.version()"), "2");
+    refused(&[AS_DBA], "a registry of version 3, and this file is for version 2");
+    assert_eq!(session.value("snowflake_registry.version()"), "3");
 }
 
 /// A role that may create a schema waits for a superuser to run the file.
@@ -1042,12 +1042,16 @@ fn no_setting_of_a_database_or_a_role_names_the_owner() {
 }
 
 #[test]
-fn a_registry_of_an_unreleased_build_is_refused_by_name() {
+fn a_registry_of_an_unreleased_build_is_refused_with_both_formats() {
     let server = registry();
-    execute(&server, "ALTER TABLE snowflake_registry.tags DROP COLUMN secret");
+    execute(
+        &server,
+        "CREATE OR REPLACE FUNCTION snowflake_registry.version() RETURNS integer LANGUAGE sql STABLE AS 'SELECT 1'",
+    );
     let output = server.registry_file(&[]);
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(said.contains("a registry that an unreleased build of snowflake_id has made"), "{said}");
+    assert!(said.contains("a registry of version 1, and this file is for version 2"), "{said}");
+    assert!(said.contains("Nothing converts it."), "{said}");
 }
 
 #[test]

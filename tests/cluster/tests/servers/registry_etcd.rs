@@ -16,7 +16,7 @@ use std::time::Duration;
 use cluster::registry::config;
 use cluster::{Draw, Etcd, Leases, Member, Operated, Oracle, Server, Shutdown, has_etcd, skip, wait_until};
 use nix::sys::signal::Signal;
-use serde_json::Value;
+use serde_json::{Value, json};
 use snowflake_core::exchange::Failure;
 use snowflake_core::lease::LeaseNotice;
 use snowflake_core::registry::{DEFAULT_LEASE_MS, Wanted};
@@ -66,7 +66,7 @@ fn a_lease_is_acquired_renewed_and_given_back() {
     // Each lease is in the history.
     let history = etcd.ctl(&["get", "--prefix", "--keys-only", "/snowflake_id/default/history/"]);
     assert_eq!(history.split_ascii_whitespace().count(), 2, "{history}");
-    assert!(etcd.fleet().contains(&format!("longest_ms={DEFAULT_LEASE_MS}")));
+    assert!(etcd.fleet().contains(&format!("\"longest_ms\":{DEFAULT_LEASE_MS},")));
 }
 
 #[test]
@@ -101,11 +101,12 @@ fn a_missing_fleet_names_the_command_that_makes_it() {
     assert_eq!(error.report().code, "42704");
     let hint = error.report().hint.unwrap();
     assert!(hint.contains("\"snowflake-registry create\" makes it"), "{hint}");
-    assert!(hint.contains("etcdctl put /snowflake_id/default/fleet uuid="), "{hint}");
+    let by_hand = r#"etcdctl put /snowflake_id/default/fleet '{"uuid": "'$(uuidgen)'"}'"#;
+    assert!(hint.contains(by_hand), "{hint}");
     // The same connection serves once the fleet is there.
     etcd.make_registry();
     member.lease();
-    etcd.edit_fleet(&[("range", "many")]);
+    etcd.edit_fleet(&[("first_worker", json!("many"))]);
     assert!(matches!(problem(&member), Problem::Record(..)));
 }
 
@@ -378,7 +379,7 @@ fn numbers_in_etcd_that_are_out_of_range_are_refused_or_bounded_and_the_worker_s
         ("lease_ms", "-1"),
         ("clock_skew_ms", "9223372036854775807"),
     ] {
-        etcd.edit_fleet(&[(name, value)]);
+        etcd.edit_fleet(&[(name, json!(value))]);
         server.reload();
         let words = format!("registry has a number out of range: {name} is {value}");
         wait_until(&words, || session.lease("last_error").contains(&words));
@@ -387,13 +388,8 @@ fn numbers_in_etcd_that_are_out_of_range_are_refused_or_bounded_and_the_worker_s
     // The end of this server's own lease.
     server.reload();
     wait_until("a renewal", || session.lease("failing_since").is_empty());
-    let key = format!("/snowflake_id/default/numbers/-/{}", session.lease("worker_id"));
-    let record = etcd.ctl(&["get", "--print-value-only", &key]);
-    let edited = record.split_ascii_whitespace().map(|pair| match pair.split_once('=') {
-        Some(("until_ms", _)) => "until_ms=9223372036854775807".to_owned(),
-        _ => pair.to_owned(),
-    });
-    etcd.ctl(&["put", &key, &edited.collect::<Vec<_>>().join(" ")]);
+    let record = format!("numbers/-/{}", session.lease("worker_id"));
+    etcd.edit(&record, &[("until_ms", json!(i64::MAX.to_string()))]);
     server.reload();
     wait_until("a renewal", || {
         session.lease("failing_since").is_empty() && session.lease("lease_until").starts_with("9999-12-31")
@@ -401,7 +397,7 @@ fn numbers_in_etcd_that_are_out_of_range_are_refused_or_bounded_and_the_worker_s
     for value in ["9223372036854775807", "-9223372036854775808"] {
         for name in ["generation", "horizon_ms", "freeze_ms", "term", "unseen"] {
             // These are not refused: the arithmetic takes any number, and the server draws on.
-            etcd.edit_fleet(&[(name, if name == "generation" { "18446744073709551615" } else { value })]);
+            etcd.edit_fleet(&[(name, json!(if name == "generation" { "18446744073709551615" } else { value }))]);
             server.reload();
             assert!(!session.ids("SELECT snowflake_next()").unwrap().is_empty());
             etcd.ctl(&["put", "/snowflake_id/default/fleet", &usual]);
@@ -477,10 +473,9 @@ fn an_operator_runs_the_registry() {
     says(&["set-limits", "--lease", "700 s"]);
     // What is used is not raised with it.
     let limited = etcd.fleet();
-    assert!(
-        limited.contains("longest_ms=700000") && limited.contains("lease_ms=600000 clock_skew_ms=60000"),
-        "{limited}"
-    );
+    for value in ["\"longest_ms\":700000,", "\"lease_ms\":600000,", "\"clock_skew_ms\":60000,"] {
+        assert!(limited.contains(value), "{limited}");
+    }
     says(&["set-lease", "--lease", "700 s", "--skew", "1 s"]);
     let fleet = member.registry().read(&Wanted::default()).unwrap().fleet;
     assert_eq!((fleet.used_lease_ms(), fleet.used_skew_ms(), fleet.skew_ms), (700_000, 1000, 60_000));
@@ -493,18 +488,14 @@ fn an_operator_runs_the_registry() {
     member.give_back();
     member.lease();
     let shown: Value = serde_json::from_str(&says(&["show", "--json"])).unwrap();
-    assert!(shown["numbers"].as_array().unwrap().iter().any(|shown| shown["number"] == 7), "{shown}");
+    assert!(shown["numbers"].as_array().unwrap().iter().any(|shown| shown["worker"] == 7), "{shown}");
     let history = || etcd.ctl(&["get", "--prefix", "--keys-only", "/snowflake_id/default/history/"]);
     // As if two years had passed since the first lease, of which the number has had another one.
     let old =
         history().split_ascii_whitespace().find(|key| key.ends_with(&format!("/{}", first.from_ms))).map(str::to_owned);
     let old = old.expect("each lease is in the history");
-    let record = etcd.ctl(&["get", "--print-value-only", &old]);
-    let aged = record.split_ascii_whitespace().map(|pair| match pair.split_once('=') {
-        Some((name @ ("from_ms" | "until_ms"), _)) => format!("{name}=1"),
-        _ => pair.to_owned(),
-    });
-    etcd.ctl(&["put", &old, &aged.collect::<Vec<_>>().join(" ")]);
+    let record = old.strip_prefix("/snowflake_id/default/").unwrap();
+    etcd.edit(record, &[("from_ms", json!(1)), ("until_ms", json!(1))]);
     assert!(fails(&["prune", "now"]).contains("cannot be pruned"));
     let before = history();
     says(&["prune", "1 d ago"]);
@@ -514,7 +505,7 @@ fn an_operator_runs_the_registry() {
     says(&["restored"]);
     let new = Member::new(config(&etcd.address()), &oracle);
     assert!(matches!(new.keep(), Err(Failure::Frozen { .. })));
-    assert!(etcd.fleet().contains("generation=2"), "{}", etcd.fleet());
+    assert!(etcd.fleet().contains("\"generation\":2"), "{}", etcd.fleet());
     // A registry that is lost is made again, as the same fleet.
     let uuid = member.registry().read(&Wanted::default()).unwrap().fleet.uuid;
     etcd.ctl(&["del", "--prefix", "/snowflake_id/"]);
@@ -588,7 +579,7 @@ fn what_servers_tell_names_the_commands_of_the_program() {
     assert!(refused.contains("layout has no number 1024"), "{refused}");
     let refused = etcd.refuses(&["reset-settings"]);
     assert!(refused.contains("may still draw ids"), "{refused}");
-    etcd.edit_fleet(&[("range", "2000-3000")]);
+    etcd.edit_fleet(&[("first_worker", json!(2000)), ("last_worker", json!(3000))]);
     assert_told("Run \"snowflake-registry set-range\"");
     // In this order, or the server gets a number in between.
     etcd.operate(&["restored"]);

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use cluster::registry::{Poll, config, now_ms, number};
 use cluster::{Etcd as Servers, has_etcd, skip, wait_until};
+use serde_json::json;
 use snowflake_core::operate::new_fleet;
 use snowflake_core::registry::{
     Change, Fleet, FleetLimits, Incarnation, MOST_CHANGES, MemberTerms, NumberKey, NumberRecord, Reading,
@@ -174,9 +175,7 @@ fn an_edit_by_hand_is_not_overwritten() {
     let _ = make(&etcd);
     let server = server(&etcd);
     let edit = |key: &str| {
-        let key = format!("/snowflake_id/default/{key}");
-        let text = etcd.ctl(&["get", "--print-value-only", &key]);
-        etcd.ctl(&["put", &key, &format!("{} note=by%20hand", text.trim())]);
+        etcd.edit(key, &[("note", json!("by hand"))]);
     };
     let change = |nonce| {
         vec![
@@ -193,7 +192,7 @@ fn an_edit_by_hand_is_not_overwritten() {
     }
     let reading = server.read(&Wanted::default()).unwrap();
     assert!(swaps(&server, &reading, vec![Change::Fleet(Fleet { version: 2, ..reading.fleet })]));
-    assert_eq!(records(&etcd).matches(" note=by%20hand").count(), 3, "{}", records(&etcd));
+    assert_eq!(records(&etcd).matches(r#""note":"by hand""#).count(), 3, "{}", records(&etcd));
 }
 
 #[test]
@@ -210,7 +209,7 @@ fn what_is_not_known_of_a_swap_is_read() {
     assert!(swaps(&server, &reading, renewed(2)));
     // The edit is not among what the swap was decided by.
     server.read(&Wanted::default()).unwrap();
-    etcd.edit_fleet(&[("lease_ms", "5000")]);
+    etcd.edit_fleet(&[("lease_ms", json!(5000))]);
     assert!(!swaps(&server, &reading, renewed(3)));
     // Nor is anything else.
     server.disconnect();
@@ -342,7 +341,7 @@ fn the_history_is_pruned_but_for_the_last_lease_of_each_number() {
     };
     // And the one of number 7.
     assert_eq!(history(), 5 * NUMBERS + 1);
-    etcd.ctl(&["put", "/snowflake_id/default/history/-/100/x", "note=x"]);
+    etcd.ctl(&["put", "/snowflake_id/default/history/-/100/x", r#"{"note": "x"}"#]);
     assert_eq!(operator.prune(150), Ok(0));
     assert_eq!(operator.prune(151), Ok(NUMBERS as u64));
     // More than one transaction can have.
@@ -424,7 +423,13 @@ fn an_operator_who_reads_a_restored_snapshot_first_begins_one_generation() {
         assert!(swaps(&operator, &reading, vec![Change::Fleet(new)]));
         let Incarnation { store, counts: [term, unseen], .. } = reading.incarnation;
         assert!(
-            etcd.fleet().contains(&format!(" store={store} term={term} unseen={unseen} generation=2 ")),
+            [
+                format!("\"store\":\"{}\",\"term\":{term},", store.cast_signed()),
+                format!("\"unseen\":{unseen},"),
+                "\"generation\":2,".to_owned(),
+            ]
+            .iter()
+            .all(|value| etcd.fleet().contains(value)),
             "{}",
             etcd.fleet()
         );

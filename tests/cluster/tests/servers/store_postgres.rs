@@ -179,6 +179,40 @@ fn a_swap_is_done_whole_or_not_at_all() {
     assert!(operator.read(&Wanted::all()).unwrap().tags.is_empty());
 }
 
+/// As in a registry of a later version, or one to which an operator has added columns.
+#[test]
+fn columns_that_are_not_known_are_kept() {
+    let (server, operator) = registry();
+    let far = now_ms() + 60_000;
+    let reading = operator.read(&Wanted::default()).unwrap();
+    let made = vec![of_number(7, None, lease(1, 1, far)), of_tag("orders", None, Some(tag_record(1, 1)))];
+    assert!(swaps(&operator, &reading, made));
+    let tables = ["fleets", "numbers", "tags"];
+    let add = |table| {
+        format!(
+            "ALTER TABLE snowflake_registry.{table} ADD COLUMN note text, ADD COLUMN big numeric; \
+             UPDATE snowflake_registry.{table} SET note = 'by hand', big = 1e40;"
+        )
+    };
+    let mut session = server.connect();
+    session.batch_execute(&tables.map(add).concat()).unwrap();
+    let reading = operator.read(&Wanted::all()).unwrap();
+    let changed = vec![
+        Change::Fleet(Fleet { closed: true, version: 2, ..reading.fleet }),
+        of_number(7, Some(1), lease(1, 2, far)),
+        of_tag("orders", Some(reading.tags[&tag("orders")].nonce), Some(tag_record(9, 2))),
+    ];
+    assert!(swaps(&operator, &reading, changed));
+    let after = operator.read(&Wanted::all()).unwrap();
+    let nonces = (after.fleet.version, after.numbers[&number(7)].nonce, after.tags[&tag("orders")].nonce);
+    assert_eq!(nonces, (2, 2, 2));
+    for table in tables {
+        let kept = session.query(&format!("SELECT note, big::text FROM snowflake_registry.{table}"), &[]).unwrap();
+        let kept: Vec<(&str, &str)> = kept.iter().map(|row| (row.get(0), row.get(1))).collect();
+        assert_eq!(kept, [("by hand", &*format!("1{}", "0".repeat(40)))], "{table}");
+    }
+}
+
 #[test]
 fn a_hundred_records_are_changed_in_one_swap() {
     let (_server, operator) = registry();
