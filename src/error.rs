@@ -529,11 +529,11 @@ impl Reportable for Error {
             }
             Self::Registry(why) => Report::new(
                 ERRCODE_INVALID_PARAMETER_VALUE,
-                format!("\"snowflake_id.registry\" is not a connection string: {why}"),
+                format!("\"snowflake_id.registry\" is wrong: {why}"),
             )
             .hint(
-                "Write it as for libpq, such as \"service=fleet\" or \"host=a,b dbname=ids user=snowflake\", or as \
-                 \"etcd:http://a:2379,http://b:2379\".",
+                "Write it as for libpq, such as \"service=fleet\" or \"host=a,b dbname=ids user=snowflake\", and try it \
+                 with psql. For etcd, write \"etcd:http://a:2379,http://b:2379\".",
             ),
             Self::RegistryAtStart => Report::new(
                 ERRCODE_CANT_CHANGE_RUNTIME_PARAM,

@@ -67,8 +67,8 @@ impl Place {
         let source = if is_argument { "--registry" } else { VARIABLE };
         if let Err(why) = check_address(&address) {
             return Err(misused(format!("{source} is wrong: {why}")).hint(
-                "Write a connection string or URI of libpq's, such as 'host=a.example dbname=ids', or \
-                 'etcd:https://a.example:2379?cacert=/etc/ssl/ca.pem'.",
+                "Write a connection string or URI of libpq's, such as 'host=a.example dbname=ids', and try it with \
+                 psql. For etcd, write 'etcd:https://a.example:2379?cacert=/etc/ssl/ca.pem'.",
             ));
         }
         // etcd's form takes no password at all.

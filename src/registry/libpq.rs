@@ -142,25 +142,12 @@ impl OptionArray {
         Self(array)
     }
 
-    /// Parses a connection string or URI.
-    ///
-    /// # Errors
-    /// libpq's words.
-    pub fn parse(conninfo: &CStr) -> Result<Self, String> {
-        let mut message = ptr::null_mut();
-        // SAFETY: both arguments are valid for the call.
-        let array = unsafe { Self::new(pq::PQconninfoParse(conninfo.as_ptr(), &raw mut message)) };
-        if !array.0.is_null() {
-            return Ok(array);
-        }
-        // SAFETY: libpq has allocated the text, or left null if it is out of memory. It is copied,
-        // and then freed once.
-        let text = unsafe {
-            let text = copied(message);
-            pq::PQfreemem(message.cast());
-            text
-        };
-        Err(if text.is_empty() { "out of memory".to_owned() } else { one_paragraph(&text) })
+    /// Parses a connection string or URI; `None` for what libpq refuses.
+    pub fn parse(conninfo: &CStr) -> Option<Self> {
+        // SAFETY: the text is valid for the call. libpq accepts a null pointer, and then gives no
+        // message.
+        let array = unsafe { Self::new(pq::PQconninfoParse(conninfo.as_ptr(), ptr::null_mut())) };
+        (!array.0.is_null()).then_some(array)
     }
 
     /// Adds what libpq takes from a service file and the environment to options, which are keywords

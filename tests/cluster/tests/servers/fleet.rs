@@ -656,9 +656,7 @@ fn a_registry_is_checked_at_the_start_at_a_reload_and_by_alter_system() {
         "{log}"
     );
     let log = start(&[("registry", "hots=a")]);
-    let expected =
-        "FATAL:  \"snowflake_id.registry\" is not a connection string: invalid connection option at character 1";
-    assert!(log.contains(expected), "{log}");
+    assert!(log.contains("FATAL:  \"snowflake_id.registry\" is wrong: not a connection string of libpq\n"), "{log}");
     let layout = "time:41 sequence:22 unit:1ms epoch:2025-01-01T00:00:00Z";
     let log = start(&[("layout", layout), ("registry", "service=fleet")]);
     assert!(log.contains("has no worker number that a registry could lease"), "{log}");
@@ -676,7 +674,7 @@ fn a_registry_is_checked_at_the_start_at_a_reload_and_by_alter_system() {
     let mut session = server.connect();
     session.wait_for_lease();
     for (registry, why) in [
-        ("hots=a", "\"snowflake_id.registry\" is not a connection string"),
+        ("hots=a", "\"snowflake_id.registry\" is wrong: not a connection string of libpq"),
         ("", "a server changes between a configured and a leased number only at its start"),
     ] {
         let length = server.log_length();
@@ -685,15 +683,10 @@ fn a_registry_is_checked_at_the_start_at_a_reload_and_by_alter_system() {
         assert!(server.log_since(length).contains(why), "{}", server.log_since(length));
         assert_eq!(session.value("current_setting('snowflake_id.registry')"), fleet.conninfo());
     }
-    for (statement, why) in [
-        ("ALTER SYSTEM SET snowflake_id.registry = 'hots=a'", "is not a connection string"),
-        ("ALTER SYSTEM SET snowflake_id.worker_id = 5", "\"snowflake_id.worker_id\" is 5, and"),
-    ] {
-        server.set_config("snowflake_id.registry", &fleet.conninfo());
-        let refusal = refused(session.batch_execute(statement));
-        assert_eq!(refusal.sqlstate, "22023", "{statement}");
-        assert!(refusal.message.contains(why), "{refusal:?}");
-    }
+    server.set_config("snowflake_id.registry", &fleet.conninfo());
+    let refusal = refused(session.batch_execute("ALTER SYSTEM SET snowflake_id.registry = 'hots=a'"));
+    assert_eq!(refusal.sqlstate, "22023");
+    assert!(refusal.message.ends_with("is wrong: not a connection string of libpq"), "{refusal:?}");
     // Both may change for the next start.
     session.batch_execute("ALTER SYSTEM SET snowflake_id.registry = ''").unwrap();
     session.batch_execute("ALTER SYSTEM SET snowflake_id.worker_id = 5").unwrap();

@@ -74,13 +74,10 @@ fn no_error_and_no_log_line_of_the_extension_has_the_registrys_password() {
     assert!(log.lines().filter(|line| line.contains(SECRET)).all(|line| line.contains(changed)), "{log}");
     assert!(log.contains(SECRET), "{log}");
     // Nor does what libpq does not understand: it would repeat words of a password with a space.
-    for (wrong, why) in [
-        (format!("pasword={SECRET}"), "invalid connection option at character 1"),
-        (format!("password=my {SECRET}"), "missing \"=\" after the word at character 13"),
-        (format!("postgresql://u:%{SECRET}@h/d"), "wrong percent code at character 16"),
-    ] {
+    for wrong in ["pasword=", "password=my ", "postgresql://u:%"].map(|start| format!("{start}{SECRET}")) {
         let failure = fleet.member().set("registry", &wrong).try_start().unwrap_err();
-        assert!(failure.log.contains(why) && !failure.log.contains(SECRET), "{failure:?}");
+        assert!(failure.log.contains("is wrong: not a connection string of libpq\n"), "{failure:?}");
+        assert!(!failure.log.contains(SECRET), "{failure:?}");
     }
 }
 
