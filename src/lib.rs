@@ -29,7 +29,7 @@
 //!   instant            timestamptz, date and timestamp
 //!   |
 //! ids/                 what a session does to draw
-//!   utility            DISCARD, which forgets the session's last id; ALTER SYSTEM, checked as a whole
+//!   utility            DISCARD, which forgets the session's last id
 //!   next             * drawing: checks, the fast path, what is counted
 //!   dense            * drawing dense values: a tag's place, the fast path, waiting for a block
 //!   layouts          * the layouts that this session uses
@@ -51,8 +51,7 @@
 //!   locked             what does not fit an atomic word
 //!   |
 //! settings/
-//!   guc                what each may be
-//!   values             which of their values go together, now and at the next start
+//!   guc                what each may be, and which of their values go together
 //!   configuration      where a value stands: in the configuration files, on the command line
 //!   |
 //! error              * every error: SQLSTATE, message, DETAIL and HINT, each in one place

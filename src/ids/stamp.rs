@@ -17,8 +17,7 @@ use crate::error::{Error, Reportable, Sent, known_as};
 use crate::postgres::backend::WallClock;
 use crate::postgres::local::Local;
 use crate::settings::configuration;
-use crate::settings::guc;
-use crate::settings::values::{NOT_SET, Values};
+use crate::settings::guc::{self, NOT_SET, Values};
 use crate::shared::shmem;
 
 /// What the settings said at server start. The layout never changes.

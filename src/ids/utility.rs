@@ -1,10 +1,8 @@
-//! Intercepts utility statements that affect what a session remembers, or what the server starts
-//! with.
+//! Intercepts utility statements that affect what a session remembers.
 //!
 //! | statement | what is done |
 //! |---|---|
 //! | `DISCARD ALL`, `DISCARD SEQUENCES` | the session forgets its last id, which a pooler's next client must not see |
-//! | `ALTER SYSTEM` | is refused if the server would not start with it (`guc.rs`) |
 //! | `COMMIT PREPARED`, `ROLLBACK PREPARED` | readers learn of all that was prepared before the start |
 //!
 //! Any other statement costs a look at its tag. **The hook is plain**: a guard around the statement
@@ -16,8 +14,8 @@ use std::ffi::c_char;
 use pgrx::pg_sys::{self, NodeTag};
 
 use crate::ids::{next, prepared};
+use crate::postgres::backend;
 use crate::postgres::local::Local;
-use crate::{postgres::backend, settings::guc};
 
 unsafe extern "C-unwind" {
     /// tcop/utility.h
@@ -95,9 +93,6 @@ unsafe extern "C-unwind" fn process(
             let target = (*statement.cast::<pg_sys::DiscardStmt>()).target;
             target == pg_sys::DiscardMode::DISCARD_ALL || target == pg_sys::DiscardMode::DISCARD_SEQUENCES
         };
-        if (*statement).type_ == NodeTag::T_AlterSystemStmt {
-            guc::check_alter_system(statement.cast());
-        }
         if (*statement).type_ == NodeTag::T_TransactionStmt {
             let kind = (*statement.cast::<pg_sys::TransactionStmt>()).kind;
             if kind == pg_sys::TransactionStmtKind::TRANS_STMT_COMMIT_PREPARED

@@ -1,19 +1,13 @@
 //! Reads what the configuration files and the command line give for a setting, and where.
 //!
 //! At the start PostgreSQL has read its files, and keeps each unknown setting as a text with its
-//! file and line. Later, PostgreSQL's own parser reads the files again, because only that shows
-//! which values the next start will find. Nothing here raises an error for what it finds in them.
-//! `guc.rs` and `values.rs` judge the values.
+//! file and line. Nothing here raises an error for what it finds. `guc.rs` judges the values.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::path::Path;
 use std::ptr;
 
 use pgrx::pg_sys;
-use pgrx::prelude::*;
-
-/// The file that ALTER SYSTEM writes, in the data directory. PostgreSQL reads it last.
-const AUTO: &CStr = c"postgresql.auto.conf";
 
 /// A value as it was written.
 #[derive(Debug, Clone)]
@@ -45,11 +39,6 @@ impl std::fmt::Display for SettingPlace {
 }
 
 impl SettingPlace {
-    /// Returns whether it is the file that ALTER SYSTEM writes.
-    pub fn is_auto(&self) -> bool {
-        matches!(self, Self::File { path, .. } if path.as_bytes().ends_with(AUTO.to_bytes()))
-    }
-
     /// Runs `work`; every message meanwhile has this place as its CONTEXT.
     pub fn as_context<T>(&self, work: impl FnOnce() -> T) -> T {
         let text = CString::new(self.to_string()).unwrap_or_default();
@@ -141,41 +130,6 @@ fn settings() -> impl Iterator<Item = &'static pg_sys::config_generic> {
         };
         (0..usize::try_from(count).unwrap_or(0)).map(move |n| &**settings.add(n))
     }
-}
-
-/// Returns what the configuration files give for names that begin with `prefix`, in order: the last
-/// value of a name counts. `None` if they cannot be read, because then no server starts.
-pub fn in_files(prefix: &str) -> Option<Vec<Given>> {
-    let mut found = Vec::new();
-    // SAFETY: a variable of this process, which has one thread; it is set at the start.
-    let main = unsafe { pg_sys::ConfigFileName };
-    for (path, must_exist) in [(main.cast_const(), true), (AUTO.as_ptr(), false)] {
-        // SAFETY: called as PostgreSQL itself reads its files, in a process whose directory is the
-        // data directory. An error is only a debug message. The result is a list of texts.
-        unsafe {
-            let (mut first, mut last) = (ptr::null_mut(), ptr::null_mut());
-            let level = PgLogLevel::DEBUG2 as c_int;
-            let is_read =
-                pg_sys::ParseConfigFile(path, must_exist, ptr::null(), 0, 0, level, &raw mut first, &raw mut last);
-            let mut next: *mut pg_sys::ConfigVariable = first;
-            while let Some(line) = next.as_ref() {
-                // A line that could not be read has no name.
-                if !line.name.is_null() && !line.value.is_null() && has_prefix(&text(line.name), prefix) {
-                    found.push(Given {
-                        name: text(line.name),
-                        value: CStr::from_ptr(line.value).to_owned(),
-                        place: SettingPlace::File { path: text(line.filename), line: line.sourceline },
-                    });
-                }
-                next = line.next;
-            }
-            pg_sys::FreeConfigVariables(first);
-            if !is_read {
-                return None;
-            }
-        }
-    }
-    Some(found)
 }
 
 /// Returns whether a name begins with `prefix`, in upper or lower case.

@@ -6,10 +6,10 @@
 //! order is layout, backup_worker, the numbers, then the registry, because each check uses the
 //! earlier values.
 //!
-//! A reload runs the same checks against the values of the next start (`values.rs`). A check hook
-//! must never panic there, because that would take the postmaster down. ALTER SYSTEM is checked
-//! before it runs (`utility.rs`), because hooks see neither rounding nor RESET. **Without preload**
-//! a session may define only what it may change, so only `layout` is defined, for decoding.
+//! Later, only a value that is wrong by itself is refused: which values go together, the next start
+//! decides. A check hook must never panic at a reload, because that would take the postmaster down.
+//! **Without preload** a session may define only what it may change, so only `layout` is defined,
+//! for decoding.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::panic::catch_unwind;
@@ -22,17 +22,17 @@ use pgrx::prelude::*;
 use pgrx::{GucContext, GucFlags, GucRegistry, GucSetting};
 use snowflake_core::clock::DAY_MS;
 use snowflake_core::id::IdError;
+use snowflake_core::identity::Identity;
 use snowflake_core::layout::{Field, Layout};
 use snowflake_core::lease;
 use snowflake_core::spelling::{distance, nearest};
 use snowflake_registry::{Kind, check_address};
 
-use crate::error::{Error, Report, Reportable, Sent};
+use crate::error::{Error, Reportable, Sent};
 use crate::postgres::backend;
 use crate::postgres::local::Local;
 use crate::postgres::text::{beginning, legible};
-use crate::settings::configuration::{self, Given, SettingPlace, has_prefix};
-use crate::settings::values::{DEFAULT_LAYOUT, NOT_SET, Next, Setting, Values, is_rounded, number as as_number};
+use crate::settings::configuration::{self, Given, has_prefix};
 
 /// What to do when the clock is behind the last id by more than can be borrowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PostgresGucEnum)]
@@ -52,12 +52,20 @@ const LONGEST_BORROW_MS: i32 = 3_600_000;
 /// The most databases. Their marks take 4 MB of shared memory.
 const MOST_DATABASES: i32 = 65_536;
 
-const LAYOUT_NAME: &CStr = Setting::Layout.name();
+/// The value of a number that is not set. A default of 0 would duplicate ids, because every server
+/// would have it.
+pub const NOT_SET: c_int = -1;
+
+const LAYOUT_NAME: &CStr = c"snowflake_id.layout";
+const BACKUP_WORKER_NAME: &CStr = c"snowflake_id.backup_worker";
+const WORKER_ID_NAME: &CStr = c"snowflake_id.worker_id";
+const DATACENTER_ID_NAME: &CStr = c"snowflake_id.datacenter_id";
+const REGISTRY_NAME: &CStr = c"snowflake_id.registry";
 
 /// The prefix of all settings of this extension.
 const PREFIX: &str = "snowflake_id.";
 
-static LAYOUT: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(DEFAULT_LAYOUT));
+static LAYOUT: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c"snowflake"));
 static WORKER_ID: GucSetting<i32> = GucSetting::<i32>::new(NOT_SET);
 static DATACENTER_ID: GucSetting<i32> = GucSetting::<i32>::new(NOT_SET);
 static BACKUP_WORKER: GucSetting<bool> = GucSetting::<bool>::new(false);
@@ -82,9 +90,6 @@ static ALL_DEFINED: Local<bool> = Local::new(false);
 
 /// Whether the server was started with a registry.
 static HAS_REGISTRY: Local<bool> = Local::new(false);
-
-/// The settings that are given on the server's command line.
-static OF_COMMAND_LINE: OnceLock<Vec<Setting>> = OnceLock::new();
 
 /// Returns the farthest that the clock may jump, in milliseconds; 0 for any distance.
 pub fn max_clock_jump_ms() -> i64 {
@@ -167,21 +172,17 @@ pub fn init() {
         return;
     }
 
-    let of_command_line =
-        |given: Given| Setting::named(&given.name).filter(|_| given.place == SettingPlace::CommandLine);
-    OF_COMMAND_LINE.get_or_init(|| configuration::unknown().into_iter().filter_map(of_command_line).collect());
-
     define(LAYOUT_NAME, || define_layout(GucContext::Postmaster));
     // Valid: `define` would have ended the start with any other text.
     let text = LAYOUT.get().unwrap_or_default();
     let layout = Layout::parse(&text.to_string_lossy()).expect("the check hook accepts layouts only");
     RUNNING_LAYOUT.set(Some(layout));
 
-    define(c"snowflake_id.backup_worker", || {
+    define(BACKUP_WORKER_NAME, || {
         // SAFETY: the hook is guarded by `checked`.
         unsafe {
             GucRegistry::define_bool_guc_with_hooks(
-                c"snowflake_id.backup_worker",
+                BACKUP_WORKER_NAME,
                 c"Reserves the upper half of the worker numbers for backup workers.",
                 c"Server w, below half, then also owns w + half, and draws with it when the clock is set back or a tick's \
                   ids are used up. Must be the same on every server of the fleet.",
@@ -195,7 +196,7 @@ pub fn init() {
         }
     });
     define_number(
-        c"snowflake_id.worker_id",
+        WORKER_ID_NAME,
         c"Sets the number of this server within the layout's worker field.",
         c"A primary and its standbys share one number, which no other primary of the fleet may have. -1 means not \
           set; no id can then be drawn.",
@@ -203,17 +204,17 @@ pub fn init() {
         check_worker_id,
     );
     define_number(
-        c"snowflake_id.datacenter_id",
+        DATACENTER_ID_NAME,
         c"Sets the number of this server's datacenter within the layout's datacenter field.",
         c"Only for layouts with that field. -1 means not set.",
         &DATACENTER_ID,
         check_datacenter_id,
     );
-    define(Setting::Registry.name(), || {
+    define(REGISTRY_NAME, || {
         // SAFETY: the hook is guarded by `checked`.
         unsafe {
             GucRegistry::define_string_guc_with_hooks(
-                Setting::Registry.name(),
+                REGISTRY_NAME,
                 c"Sets the registry from which this server leases its worker number.",
                 c"A connection string or URI of libpq, such as \"service=fleet\", or etcd:URL,URL; the same on every server of the fleet. \
                   Empty means that the number is configured (\"snowflake_id.worker_id\"). Put a password into a password \
@@ -373,8 +374,9 @@ fn define(name: &'static CStr, define: impl FnOnce()) {
     silently(define);
     let Some(Given { value, place, .. }) = given else { return };
     place.as_context(|| {
-        if Setting::named(&name.to_string_lossy()).is_some_and(Setting::is_number) && is_rounded(&value) {
-            not_whole(name, &value).report().report(PgLogLevel::FATAL);
+        if [WORKER_ID_NAME, DATACENTER_ID_NAME].contains(&name) && is_rounded(&value) {
+            let [setting, text] = [name, &value].map(|text| text.to_string_lossy().into_owned());
+            Error::NotWhole { setting, text }.report().report(PgLogLevel::FATAL);
         }
         // SAFETY: runs in the postmaster, which has one thread. changeVal = false only checks.
         // FATAL ends this process without unwinding.
@@ -410,9 +412,13 @@ fn silently(define: impl FnOnce()) {
     }
 }
 
-fn not_whole(name: &CStr, value: &CStr) -> Error {
-    let [setting, text] = [name, value].map(|text| text.to_string_lossy().into_owned());
-    Error::NotWhole { setting, text }
+/// Returns whether PostgreSQL would round a text to a whole number: `5.5`, but not `5.0`.
+fn is_rounded(value: &CStr) -> bool {
+    let mut end = ptr::null_mut();
+    // SAFETY: reads a text, as PostgreSQL does for a number that is not whole. The locale of
+    // numbers is always C.
+    let exact = unsafe { libc::strtod(value.as_ptr(), &raw mut end) };
+    exact.is_finite() && exact.fract() != 0.0
 }
 
 /// Ends the start if a value was given for an unknown name with this prefix, because a typo in a
@@ -452,11 +458,11 @@ impl<E: Into<Error>> From<E> for SettingRefusal {
 
 /// Runs a check, and tells PostgreSQL why a value is refused. Never unwinds into PostgreSQL,
 /// because during a reload that would take the postmaster down.
-fn checked(setting: Setting, check: impl FnOnce() -> Result<(), SettingRefusal> + std::panic::UnwindSafe) -> bool {
+fn checked(name: &CStr, check: impl FnOnce() -> Result<(), SettingRefusal> + std::panic::UnwindSafe) -> bool {
     catch_unwind(move || match check() {
         Ok(()) => true,
         Err(refused) => {
-            explain(setting, refused);
+            explain(name, refused);
             false
         }
     })
@@ -471,14 +477,9 @@ fn checked(setting: Setting, check: impl FnOnce() -> Result<(), SettingRefusal> 
     })
 }
 
-/// Returns the DETAIL of a refused value.
-fn detail(setting: Setting) -> String {
-    format!("The value is invalid for parameter \"{}\".", setting.name().to_string_lossy())
-}
-
 /// Sets what PostgreSQL reports for a refused value: the message, the setting in the DETAIL, and a
 /// HINT.
-fn explain(setting: Setting, refused: SettingRefusal) {
+fn explain(name: &CStr, refused: SettingRefusal) {
     let copy = |text: String| {
         CString::new(text).map_or(ptr::null_mut(), |text| {
             // SAFETY: copies into PostgreSQL's current memory context, as GUC_check_errmsg() does.
@@ -488,12 +489,25 @@ fn explain(setting: Setting, refused: SettingRefusal) {
     // SAFETY: these variables exist for check hooks to set; a process has one thread.
     unsafe {
         pg_sys::GUC_check_errmsg_string = copy(refused.error.report().message);
-        pg_sys::GUC_check_errdetail_string = copy(detail(setting));
+        pg_sys::GUC_check_errdetail_string =
+            copy(format!("The value is invalid for parameter \"{}\".", name.to_string_lossy()));
         pg_sys::GUC_check_errhint_string = refused.hint.map_or(ptr::null_mut(), copy);
     }
 }
 
-/// Returns the values of the running server, or, at the start, of what is defined already.
+/// What a server runs with.
+#[derive(Debug, Clone, Copy)]
+pub struct Values {
+    /// `None` without preload.
+    pub layout: Option<Layout>,
+    pub backup_worker: bool,
+    pub worker_id: c_int,
+    pub datacenter_id: c_int,
+    /// Whether there is a registry, from which the worker number is leased.
+    pub has_registry: bool,
+}
+
+/// Returns the values of the running server.
 pub fn running() -> Values {
     Values {
         layout: RUNNING_LAYOUT.get(),
@@ -504,184 +518,27 @@ pub fn running() -> Values {
     }
 }
 
-fn next_start() -> Option<Next> {
-    Next::read(running(), OF_COMMAND_LINE.get().map(Vec::as_slice).unwrap_or_default())
-}
-
-/// Checks a new value of a setting against the others: at the start, against those that are defined
-/// already; later, against those of the next start. Every process calls it at each reload, so
-/// nothing is read for a value that does not change.
-fn check_change(setting: Setting, change: impl Fn(&mut Values)) -> Result<(), SettingRefusal> {
-    let running = running();
-    let mut values = running;
-    change(&mut values);
-    if !ALL_DEFINED.get() {
-        return values.check(setting).map_err(|error| SettingRefusal { hint: hint_at_start(&values, &error), error });
-    }
-    if !values.differs(&running, setting) {
-        return Ok(());
-    }
-    let next = next_start();
-    if let Some(Given { value, .. }) =
-        next.as_ref().and_then(|next| next.given(setting)).filter(|_| setting.is_number())
-        && is_rounded(value)
-        // ALTER SYSTEM has a value of its own, which was checked before and may fix the file's.
-        && !backend::is_in_transaction()
-    {
-        let mut rounded = running;
-        let number = as_number(value).unwrap_or(NOT_SET);
-        if setting == Setting::WorkerId {
-            rounded.worker_id = number
-        } else {
-            rounded.datacenter_id = number
+/// At the start, checks a value against those that are defined already.
+fn at_start(check: impl FnOnce(&Layout) -> Result<(), Error>) -> Result<(), SettingRefusal> {
+    match RUNNING_LAYOUT.get() {
+        Some(layout) if !ALL_DEFINED.get() => {
+            check(&layout).map_err(|error| SettingRefusal { hint: hint(&layout, &error), error })
         }
-        if !rounded.differs(&values, setting) {
-            return Err(not_whole(setting.name(), value).into());
-        }
+        _ => Ok(()),
     }
-    let mut values = next.as_ref().map_or(running, Next::values);
-    change(&mut values);
-    // Another setting that changes too is checked separately.
-    let is_new = |other: &Setting| *other != setting && values.differs(&running, *other);
-    check_all(setting.concerns().iter().filter(|other| !is_new(other)), setting, &values, next.as_ref())
 }
 
-/// Checks the values of settings that have to fit a new value of `changed`.
-fn check_all<'a>(
-    mut settings: impl Iterator<Item = &'a Setting>,
-    changed: Setting,
-    values: &Values,
-    next: Option<&Next>,
-) -> Result<(), SettingRefusal> {
-    settings.try_for_each(|other| {
-        values.check(*other).map_err(|error| {
-            let hint = if *other == changed {
-                hint_by_layout(values, &error, next)
-            } else {
-                hint_by_other(*other, values, next)
-            };
-            SettingRefusal { error, hint: Some(hint) }
-        })
-    })
-}
-
-/// Describes the layout that a value does not fit.
-fn layout_of(values: &Values, error: &Error) -> String {
-    let is_halved = values.backup_worker && matches!(error, Error::Id(IdError::Part { field: Field::Worker, .. }));
-    let half = if is_halved {
-        ", and \"snowflake_id.backup_worker\" reserves the upper half of its worker numbers"
-    } else {
-        ""
-    };
-    format!("is \"{}\"{half}", values.shown(Setting::Layout))
-}
-
-fn hint_at_start(values: &Values, error: &Error) -> Option<String> {
-    let layout = layout_of(values, error);
+fn hint(layout: &Layout, error: &Error) -> Option<String> {
     match error {
-        Error::Id(IdError::Part { .. }) => Some(format!("The layout {layout}.")),
+        Error::Id(IdError::Part { field: Field::Worker, .. }) if BACKUP_WORKER.get() => Some(format!(
+            "The layout is \"{layout}\", and \"snowflake_id.backup_worker\" reserves the upper half of its worker \
+             numbers."
+        )),
+        Error::Id(IdError::Part { .. }) => Some(format!("The layout is \"{layout}\".")),
         Error::Id(IdError::NoField { .. }) => {
-            Some(format!("Remove the setting, or choose another layout; the layout {layout}."))
+            Some(format!("Remove the setting, or choose another layout; the layout is \"{layout}\"."))
         }
         error => error.report().hint,
-    }
-}
-
-fn hint_by_layout(values: &Values, error: &Error, next: Option<&Next>) -> String {
-    if let Error::TypedAndLeased(_) = error {
-        return hint_by_other(Setting::WorkerId, values, next);
-    }
-    let (layout, place) = (layout_of(values, error), place_of(Setting::Layout, next));
-    format!(
-        "At the next start the layout {layout}{place}. To use a number that another layout has room for, change the \
-         layout first, or edit the configuration file; then restart the server."
-    )
-}
-
-fn hint_by_other(other: Setting, values: &Values, next: Option<&Next>) -> String {
-    let (name, value, place) = (other.name().to_string_lossy(), values.shown(other), place_of(other, next));
-    format!(
-        "At the next start \"{name}\" is {value}{place}. Change that first, or edit the configuration file; then restart \
-         the server."
-    )
-}
-
-fn place_of(setting: Setting, next: Option<&Next>) -> String {
-    next.and_then(|next| next.place(setting)).map(|place| format!(" ({place})")).unwrap_or_default()
-}
-
-/// Raises an error for an ALTER SYSTEM after which the next start would fail, or would take another
-/// number than the one written. PostgreSQL itself refuses what the caller may not do, and a value
-/// that is wrong by itself.
-///
-/// # Safety
-/// `statement` is about to run.
-#[pg_guard]
-pub unsafe extern "C-unwind" fn check_alter_system(statement: *mut pg_sys::AlterSystemStmt) {
-    use pg_sys::VariableSetKind::{VAR_RESET_ALL, VAR_SET_VALUE};
-    // SAFETY: the caller's; the statement has a name unless it concerns all settings. Errors are
-    // raised through pgrx's guard.
-    let (setting, value) = unsafe {
-        let set = (*statement).setstmt;
-        let concerns_all = (*set).kind == VAR_RESET_ALL;
-        let setting = (!concerns_all).then(|| Setting::named(&CStr::from_ptr((*set).name).to_string_lossy())).flatten();
-        if setting.is_none() && !concerns_all || !may_alter_system((*set).name) {
-            return;
-        }
-        let value = if (*set).kind == VAR_SET_VALUE { pg_sys::ExtractSetVariableArgs(set) } else { ptr::null_mut() };
-        (setting, value.as_ref().map(|value| CStr::from_ptr(value)))
-    };
-    let result = match (setting, value) {
-        (Some(setting), Some(value)) => check_written(setting, value).map_err(|refused| (refused, detail(setting))),
-        _ => check_removed(setting).map_err(|refused| {
-            let what =
-                setting.map_or("the settings".into(), |setting| format!("\"{}\"", setting.name().to_string_lossy()));
-            (refused, format!("The server would not start without {what} in postgresql.auto.conf."))
-        }),
-    };
-    if let Err((SettingRefusal { error, hint }, detail)) = result {
-        Report { detail: Some(detail), hint, ..error.report() }.report(PgLogLevel::ERROR);
-    }
-}
-
-/// Checks a value that ALTER SYSTEM is about to write.
-fn check_written(setting: Setting, value: &CStr) -> Result<(), SettingRefusal> {
-    if setting.is_number() && is_rounded(value) {
-        return Err(not_whole(setting.name(), value).into());
-    }
-    let Some(next) = next_start() else { return Ok(()) };
-    let next = next.with(setting, value);
-    check_all(setting.concerns().iter(), setting, &next.values(), Some(&next))
-}
-
-/// Checks what is left when ALTER SYSTEM has removed a value, or all. A setting that is wrong
-/// before the removal does not prevent it.
-fn check_removed(setting: Option<Setting>) -> Result<(), SettingRefusal> {
-    let Some(next) = next_start() else { return Ok(()) };
-    let before = next.values();
-    let next = next.without(setting);
-    let values = next.values();
-    let concerned = setting.map_or(&Setting::ALL[..], Setting::concerns);
-    concerned.iter().filter(|other| before.check(**other).is_ok()).try_for_each(|other| {
-        values
-            .check(*other)
-            .map_err(|error| SettingRefusal { error, hint: Some(hint_by_other(*other, &values, Some(&next))) })
-    })
-}
-
-/// Whether PostgreSQL lets the caller change a setting in the configuration file; all settings if
-/// `name` is null.
-///
-/// # Safety
-/// `name` is a text or null.
-unsafe fn may_alter_system(name: *const c_char) -> bool {
-    // SAFETY: the caller's; the calls look up rows of catalogs in a transaction. Errors are raised
-    // through pgrx's guard.
-    unsafe {
-        let mode = pg_sys::ACL_ALTER_SYSTEM as pg_sys::AclMode;
-        let is_permitted = pg_sys::AclResult::ACLCHECK_OK;
-        pg_sys::superuser()
-            || !name.is_null() && pg_sys::pg_parameter_aclcheck(name, pg_sys::GetUserId(), mode) == is_permitted
     }
 }
 
@@ -709,11 +566,11 @@ unsafe extern "C-unwind" fn check_layout(
     _extra: *mut *mut c_void,
     _source: pg_sys::GucSource::Type,
 ) -> bool {
-    checked(Setting::Layout, move || {
+    checked(LAYOUT_NAME, move || {
         // SAFETY: PostgreSQL hands check hooks a pointer to the new value, a text or null.
         let text = unsafe { (*value).as_ref().map(|text| CStr::from_ptr(text)) };
-        let layout = Layout::parse(&legible(beginning(text.unwrap_or_default().to_bytes())))?;
-        check_change(Setting::Layout, |values| values.layout = Some(layout))
+        Layout::parse(&legible(beginning(text.unwrap_or_default().to_bytes())))?;
+        Ok(())
     })
 }
 
@@ -724,7 +581,7 @@ unsafe extern "C-unwind" fn check_backup_worker(
 ) -> bool {
     // SAFETY: PostgreSQL hands check hooks a pointer to the new value.
     let backup = unsafe { *value };
-    checked(Setting::BackupWorker, move || check_change(Setting::BackupWorker, |values| values.backup_worker = backup))
+    checked(BACKUP_WORKER_NAME, move || at_start(|layout| Ok(Identity::worker_numbers(layout, backup).map(drop)?)))
 }
 
 unsafe extern "C-unwind" fn check_registry(
@@ -732,7 +589,7 @@ unsafe extern "C-unwind" fn check_registry(
     _extra: *mut *mut c_void,
     _source: pg_sys::GucSource::Type,
 ) -> bool {
-    checked(Setting::Registry, move || {
+    checked(REGISTRY_NAME, move || {
         // SAFETY: PostgreSQL hands check hooks a pointer to the new value, a text or null.
         let text = unsafe { (*value).as_ref().map(|text| CStr::from_ptr(text)) }.unwrap_or_default();
         if !text.is_empty() {
@@ -744,7 +601,12 @@ unsafe extern "C-unwind" fn check_registry(
         if ALL_DEFINED.get() && has_registry != HAS_REGISTRY.get() && !backend::is_in_transaction() {
             return Err(Error::RegistryAtStart.into());
         }
-        check_change(Setting::Registry, |values| values.has_registry = has_registry)
+        at_start(|layout| match WORKER_ID.get() {
+            _ if !has_registry => Ok(()),
+            _ if layout.max_of(Field::Worker).is_none() => Err(Error::NothingToLease(*layout)),
+            NOT_SET => Ok(()),
+            worker => Err(Error::TypedAndLeased(worker)),
+        })
     })
 }
 
@@ -755,7 +617,13 @@ unsafe extern "C-unwind" fn check_worker_id(
 ) -> bool {
     // SAFETY: PostgreSQL hands check hooks a pointer to the new value.
     let worker = unsafe { *value };
-    checked(Setting::WorkerId, move || check_change(Setting::WorkerId, |values| values.worker_id = worker))
+    checked(WORKER_ID_NAME, move || {
+        at_start(|layout| match worker {
+            NOT_SET => Ok(()),
+            // The other number is 0, which suits every layout.
+            worker => Ok(Identity::new(layout, Some(worker.into()), Some(0), BACKUP_WORKER.get()).map(drop)?),
+        })
+    })
 }
 
 unsafe extern "C-unwind" fn check_datacenter_id(
@@ -765,7 +633,10 @@ unsafe extern "C-unwind" fn check_datacenter_id(
 ) -> bool {
     // SAFETY: PostgreSQL hands check hooks a pointer to the new value.
     let datacenter = unsafe { *value };
-    checked(Setting::DatacenterId, move || {
-        check_change(Setting::DatacenterId, |values| values.datacenter_id = datacenter)
+    checked(DATACENTER_ID_NAME, move || {
+        at_start(|layout| match datacenter {
+            NOT_SET => Ok(()),
+            datacenter => Ok(Identity::new(layout, Some(0), Some(datacenter.into()), false).map(drop)?),
+        })
     })
 }
