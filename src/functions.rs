@@ -1,7 +1,7 @@
-//! Every SQL function for users: what its arguments mean, and which errors it raises. Each does one
-//! thing, without `unsafe`. What only plans and views call is in the schema `snowflake_plan`:
-//! `undo.rs`, and here what views and `snowflake_partitions()` call. That procedure is in PL/pgSQL
-//! (`sql/snowflake_id--VERSION.sql`), because it commits.
+//! Every SQL function for users: what its arguments mean. Each does one thing, without `unsafe`.
+//! `docs/reference.md` lists the errors by SQLSTATE. What only plans and views call is in the
+//! schema `snowflake_plan`: `undo.rs`, and here what views and `snowflake_partitions()` call. That
+//! procedure is in PL/pgSQL (`sql/snowflake_id--VERSION.sql`), because it commits.
 //!
 //! Forms without a `layout` argument read the setting `snowflake_id.layout` and are STABLE. Forms
 //! with one, and those that need none, are IMMUTABLE, so generated columns, indexes and partition
@@ -40,10 +40,6 @@ const YEAR_9999_MS: i64 = 253_402_300_799_999;
 
 /// Draws the next id. Like `nextval`, it is not undone by a rollback, and is refused where nothing
 /// may be written. (SQL calls it through `entry.rs`, which handles the common case.)
-///
-/// # Errors
-/// 55000 not preloaded or worker not set, 58000 clock behind, 2200H time used up, 22008 clock
-/// before the epoch, 25006 in recovery or a read-only transaction.
 #[pg_extern(
     volatile,
     strict,
@@ -59,18 +55,12 @@ fn snowflake_next() -> i64 {
 
 /// Draws `count` ids in ascending order (with backup workers: ascending within each worker number).
 /// One atomic step reserves a whole run.
-///
-/// # Errors
-/// As `snowflake_next`, and 22023 for a `count` below 0.
 #[pg_extern(volatile, strict, parallel_unsafe)]
 fn snowflake_batch(count: i32) -> SetOfIterator<'static, i64> {
     SetOfIterator::new(next::batch(count).or_raise().map(OrRaise::or_raise))
 }
 
 /// Returns the last id that this session drew, like `lastval`.
-///
-/// # Errors
-/// 55000 if the session has drawn none.
 #[pg_extern(volatile, strict, parallel_restricted)]
 fn snowflake_last() -> i64 {
     next::last().or_raise()
@@ -82,19 +72,12 @@ fn snowflake_last() -> i64 {
 ///
 /// STABLE, so that a condition with it can use an index. PARALLEL RESTRICTED, because processes
 /// that share a statement must share the answer (`ids/settled.rs`).
-///
-/// # Errors
-/// 55000 not preloaded, worker not set, or a snapshot for which the answer is not known; 0A000 a
-/// standby, or a server with backup workers; 58000 clock behind the mark.
 #[pg_extern(stable, strict, parallel_restricted)]
 fn snowflake_settled() -> i64 {
     settled::settled().or_raise()
 }
 
 /// Decodes an id. A field that the layout lacks is NULL.
-///
-/// # Errors
-/// 22023 for an id below 0 or above the layout's width.
 #[pg_extern(
     stable,
     strict,
@@ -110,9 +93,6 @@ fn snowflake_parse(id: i64) -> PartsRow {
 }
 
 /// Decodes an id of the given layout.
-///
-/// # Errors
-/// As above, and 22023 for a text that is not a layout.
 #[pg_extern(
     immutable,
     strict,
@@ -128,9 +108,6 @@ fn snowflake_parse_with(id: i64, layout: Text<'_>) -> PartsRow {
 }
 
 /// Returns the time of an id: the start of its tick.
-///
-/// # Errors
-/// 22023 for an id below 0 or above the layout's width.
 #[pg_extern(stable, strict, parallel_safe)]
 fn snowflake_timestamp(id: i64) -> TimestampWithTimeZone {
     timestamptz(layouts::current().or_raise().created_at_ms(id).or_raise())
@@ -144,9 +121,6 @@ fn snowflake_timestamp_with(id: i64, layout: Text<'_>) -> TimestampWithTimeZone 
 
 /// Formats an id for people, always in UTC: `2026-11-20T09:28:48.220Z #17 @(3,5)`, the datacenter
 /// and the worker last.
-///
-/// # Errors
-/// 22023 for an id below 0 or above the layout's width.
 #[pg_extern(stable, strict, parallel_safe)]
 fn snowflake_format(id: i64) -> String {
     layouts::current().or_raise().parts(id).or_raise().to_string()
@@ -159,10 +133,6 @@ fn snowflake_format_with(id: i64, layout: Text<'_>) -> String {
 }
 
 /// Composes an id from its parts, for back-filling. The time is rounded down to a tick.
-///
-/// # Errors
-/// 22008 for a time that the layout cannot hold, 22023 for a number outside its field's range or a
-/// layout with a datacenter field.
 #[pg_extern(stable, strict, parallel_safe)]
 fn snowflake_compose(created_at: TimestampWithTimeZone, worker_id: i32, sequence: i32) -> i64 {
     compose(&layouts::current().or_raise(), created_at, worker_id, sequence, None)
@@ -205,19 +175,12 @@ fn compose(
 
 /// Encodes an id as a short text in `base32` (Crockford's, 13 symbols) or `base62` (11 symbols).
 /// Texts sort like their ids under `COLLATE "C"`.
-///
-/// # Errors
-/// 22023 for an id below 0, and for an unknown encoding.
 #[pg_extern(immutable, strict, parallel_safe)]
 fn snowflake_encode(id: i64, encoding: Text<'_>) -> String {
     Encoding::parse(encoding.as_str()).or_raise().encode(id).or_raise()
 }
 
 /// Decodes such a text. `base32` accepts any case, I and L as 1, O as 0, and hyphens.
-///
-/// # Errors
-/// 22023 for a character that is not a symbol, a wrong length, a number above 2^63-1, and an
-/// unknown encoding.
 #[pg_extern(immutable, strict, parallel_safe)]
 fn snowflake_decode(text: Text<'_>, encoding: Text<'_>) -> i64 {
     Encoding::parse(encoding.as_str()).or_raise().decode(text.characters()).or_raise()
@@ -225,19 +188,12 @@ fn snowflake_decode(text: Text<'_>, encoding: Text<'_>) -> i64 {
 
 /// Returns the smallest id whose time is the given one or later (rounded up to a tick).
 /// `id >= snowflake_min(x) AND id < snowflake_min(y)` selects exactly the ids of a time span.
-///
-/// # Errors
-/// 22008 for a time that the layout cannot hold, 55000 if the database's ids were drawn with
-/// another layout.
 #[pg_extern(stable, strict, parallel_safe)]
 fn snowflake_min(ts: TimestampWithTimeZone) -> i64 {
     layouts::current().or_raise().first_id_at(instant(ts)).or_raise()
 }
 
 /// Does the same for the given layout. Partition bounds can use it.
-///
-/// # Errors
-/// As above, and 22023 for a text that is not a layout.
 #[pg_extern(name = "snowflake_min", immutable, strict, parallel_safe)]
 fn snowflake_min_with(ts: TimestampWithTimeZone, layout: Text<'_>) -> i64 {
     layouts::of(&layout).or_raise().first_id_at(instant(ts)).or_raise()
@@ -327,11 +283,6 @@ fn bound(call: Call, layout: Unread<Text<'_>>, id: impl FnOnce(Layout) -> Option
 /// Stops this database from drawing any id at or below `id`: after an import, or on a logical
 /// replica that takes over. It raises the marks to the end of the id's tick, and never lowers them.
 /// (Revoked from PUBLIC.)
-///
-/// # Errors
-/// 22023 for an id below 0, above the layout's width, or further ahead of the clock than
-/// `max_clock_jump`; 55000 not preloaded, or the layout differs from the database's; 25006 in
-/// recovery or a read-only transaction.
 #[pg_extern(volatile, strict, parallel_unsafe)]
 fn snowflake_advance(id: i64) {
     next::advance(id, false).or_raise();
@@ -339,9 +290,6 @@ fn snowflake_advance(id: i64) {
 
 /// Does the same; with `force`, however far ahead of the clock the id is. (Not a DEFAULT of the
 /// form above, because a call with one argument would then match both.)
-///
-/// # Errors
-/// As above.
 #[pg_extern(name = "snowflake_advance", volatile, strict, parallel_unsafe)]
 fn snowflake_advance_with(id: i64, force: bool) {
     next::advance(id, force).or_raise();
@@ -349,9 +297,6 @@ fn snowflake_advance_with(id: i64, force: bool) {
 
 /// Accepts the running layout for this database, if its ids were drawn with another one. (Revoked
 /// from PUBLIC.)
-///
-/// # Errors
-/// 55000 not preloaded, 25006 in recovery or a read-only transaction.
 #[pg_extern(volatile, strict, parallel_unsafe)]
 fn snowflake_accept_layout() {
     next::accept_layout().or_raise();
@@ -359,10 +304,6 @@ fn snowflake_accept_layout() {
 
 /// Lets the fleet that leases this server's number draw ids in this database, if another fleet has
 /// before. (Revoked from PUBLIC.)
-///
-/// # Errors
-/// 55000 not preloaded, or a number that is not leased; 58000 without a lease; 25006 in recovery or
-/// a read-only transaction.
 #[pg_extern(volatile, strict, parallel_unsafe)]
 fn snowflake_accept_fleet() {
     next::accept_fleet().or_raise();
@@ -370,10 +311,6 @@ fn snowflake_accept_fleet() {
 
 /// Forgets what this database has drawn, for a server that got a new number because its clock had
 /// been far ahead. (Revoked from PUBLIC.)
-///
-/// # Errors
-/// 55000 if sessions already draw by the mark, or if the server still has a number of the
-/// database's ids; 25006 in recovery or a read-only transaction.
 #[pg_extern(volatile, strict, parallel_unsafe)]
 fn snowflake_reset_mark() {
     next::reset_mark().or_raise();
@@ -387,12 +324,6 @@ fn snowflake_reset_mark() {
 /// those that drop and recreate what depends on a column to widen. The default's function has no
 /// schema in them where the search_path finds it. With `rewrite`, widens smallint and integer
 /// columns, and the foreign key columns that refer to them.
-///
-/// # Errors
-/// As `snowflake_next`; 42501 not the owner; 42P01, 42809, 42703, 42804, 42P16 no such table or
-/// column, or none that can be converted; 25001 a transaction that does not see what others commit;
-/// 55000 values not below the ids to come, or columns to widen without `rewrite`; 2BP01 objects
-/// that depend on a column to widen, or use an identity's sequence; and what ALTER TABLE raises.
 #[pg_extern(
     volatile,
     strict,
@@ -410,10 +341,6 @@ fn snowflake_convert(relation: Oid, attribute: &CStr, rewrite: bool, dry_run: bo
 /// Does the same for columns of any tables, named `schema.table.column` or `table.column`, in one
 /// plan. Each table is rewritten at most once, and all locks are taken at the same moment. A column
 /// that is named twice counts once. (Revoked from PUBLIC.)
-///
-/// # Errors
-/// As `snowflake_convert`; 22023 a text that does not name a column of a table; 22004 a NULL among
-/// them.
 #[pg_extern(
     volatile,
     strict,
@@ -435,10 +362,6 @@ fn snowflake_convert_columns(
 /// Turns a column whose default is `snowflake_next()` into an identity, which counts on above all
 /// stored values and all ids that this server has drawn. Partitions and children that do not
 /// inherit the identity draw from its sequence. (Revoked from PUBLIC.)
-///
-/// # Errors
-/// As `snowflake_convert`, without widening; 55000 a column that does not draw ids; 22003 no value
-/// left above the stored ones.
 #[pg_extern(
     volatile,
     strict,
@@ -460,10 +383,6 @@ fn snowflake_convert_back(relation: Oid, attribute: &CStr, dry_run: bool) -> Set
 /// A function of its own, because a form of `snowflake_convert` with a tag would change what calls
 /// mean: the untyped `'true'` in `snowflake_convert('t', 'id', 'true')` would name a tag, and
 /// `GRANT EXECUTE ON FUNCTION snowflake_convert` would not be unique.
-///
-/// # Errors
-/// As `snowflake_segment_next`, and as `snowflake_convert`; 22003 a next value that does not fit
-/// into the column, or too near to the end of bigint.
 #[pg_extern(
     volatile,
     strict,
@@ -489,9 +408,6 @@ fn snowflake_segment_convert(
 /// all that the registry has handed out. Other servers must not draw from the tag any more. A
 /// separate function, because a NULL for the tag is more often a mistake than a wish. (Revoked from
 /// PUBLIC.)
-///
-/// # Errors
-/// As `snowflake_segment_convert`; 55000 a column that does not draw from a tag.
 #[pg_extern(
     volatile,
     strict,
@@ -507,9 +423,6 @@ fn snowflake_segment_convert_back(relation: Oid, attribute: &CStr, dry_run: bool
 }
 
 /// Refuses a call of `snowflake_partitions()` in a transaction block, before it changes anything.
-///
-/// # Errors
-/// 25001 in a transaction block.
 #[pg_extern(name = "require_no_block", schema = "snowflake_plan", volatile, strict, parallel_unsafe)]
 fn snowflake_require_no_block() {
     backend::require_no_block(c"snowflake_partitions()");
@@ -517,9 +430,6 @@ fn snowflake_require_no_block() {
 
 /// Locks all that the drop of a partition locks, at one moment, for `snowflake_partitions()`.
 /// For a caller who does not own both, it locks nothing.
-///
-/// # Errors
-/// 55P03 when `lock_timeout` has passed.
 #[pg_extern(
     name = "lock_for_drop",
     schema = "snowflake_plan",
@@ -537,9 +447,6 @@ fn snowflake_lock_for_drop(relation: Oid, partition: Oid) {
 
 /// Locks what a new partition locks besides its table, at one moment. For a caller who does not own
 /// the table, it locks nothing.
-///
-/// # Errors
-/// 55P03 when `lock_timeout` has passed.
 #[pg_extern(
     name = "lock_for_new",
     schema = "snowflake_plan",
@@ -558,9 +465,6 @@ fn snowflake_lock_for_new(relation: Oid) {
 /// Returns what the server has counted since the last reset, its last id and its settings. Times
 /// are in milliseconds. The view of the same name reads it, for `pg_monitor` only. On a standby all
 /// counts are 0.
-///
-/// # Errors
-/// 55000 not preloaded.
 #[pg_extern(volatile, strict, parallel_restricted)]
 #[allow(clippy::type_complexity, reason = "pgrx reads the columns from the type")]
 fn snowflake_stat() -> TableIterator<
@@ -637,9 +541,6 @@ fn snowflake_stat() -> TableIterator<
 /// Returns the open transactions that hold the settled id of this database back: the process of a
 /// session's, the xid of a prepared one, and the first id of each. The view `snowflake_unsettled`
 /// reads it.
-///
-/// # Errors
-/// 55000 not preloaded.
 #[pg_extern(name = "unsettled", schema = "snowflake_plan", volatile, strict, parallel_restricted)]
 #[allow(clippy::type_complexity, reason = "pgrx reads the columns from the type")]
 fn snowflake_unsettled()
@@ -654,9 +555,6 @@ fn snowflake_unsettled()
 /// Returns how far the settled id is behind the clock, in milliseconds, because a transaction holds
 /// it back: the most of the databases in which it was asked for; 0 if there is none. The view
 /// `snowflake_stat` reads it, for `pg_monitor` only.
-///
-/// # Errors
-/// 55000 not preloaded.
 #[pg_extern(name = "settled_lag", schema = "snowflake_plan", volatile, strict, parallel_restricted)]
 fn snowflake_settled_lag() -> i64 {
     settled::lag_ms().or_raise()
@@ -665,9 +563,6 @@ fn snowflake_settled_lag() -> i64 {
 /// Returns where the server's number comes from, and what is known of its lease: one row, on
 /// standbys too. Times are in milliseconds. The view `snowflake_lease` reads it, for `pg_monitor`
 /// only.
-///
-/// # Errors
-/// 55000 not preloaded.
 #[pg_extern(name = "lease", schema = "snowflake_plan", volatile, strict, parallel_restricted)]
 #[allow(clippy::type_complexity, reason = "pgrx reads the columns from the type")]
 fn snowflake_lease() -> TableIterator<
@@ -740,12 +635,6 @@ fn snowflake_lease() -> TableIterator<
 /// Draws the next value of a tag: dense, unique across the fleet, ascending on this server. Like
 /// `nextval`, it is not undone by a rollback, and is refused where nothing may be written. (SQL
 /// calls it through `entry.rs`, which handles the common case.)
-///
-/// # Errors
-/// 22023 not the name of a tag; 42704 no such tag in the registry; 55000 not preloaded, no
-/// registry, another fleet than the database's, or a tag that waits for an operator; 54000 too many
-/// tags; 58000 no values left and no answer from the registry; 2200H the tag's values used up;
-/// 25006 in recovery or a read-only transaction.
 #[pg_extern(
     volatile,
     strict,
@@ -760,9 +649,6 @@ fn snowflake_segment_next(tag: Text<'_>) -> i64 {
 }
 
 /// Draws `count` values of a tag in ascending order. One atomic step takes all that a block has.
-///
-/// # Errors
-/// As `snowflake_segment_next`, and 22023 for a `count` below 0.
 #[pg_extern(volatile, strict, parallel_unsafe)]
 fn snowflake_segment_batch(tag: Text<'_>, count: i32) -> SetOfIterator<'static, i64> {
     SetOfIterator::new(dense::batch(tag.as_bytes(), count).or_raise().map(OrRaise::or_raise))
@@ -770,9 +656,6 @@ fn snowflake_segment_batch(tag: Text<'_>, count: i32) -> SetOfIterator<'static, 
 
 /// Returns the tags that this server's sessions draw from, and what is left of their blocks. Times
 /// are in milliseconds. The view `snowflake_segment_stat` reads it, for `pg_monitor` only.
-///
-/// # Errors
-/// 55000 not preloaded.
 #[pg_extern(name = "segment_stat", schema = "snowflake_plan", volatile, strict, parallel_restricted)]
 #[allow(clippy::type_complexity, reason = "pgrx reads the columns from the type")]
 fn snowflake_segment_stat() -> TableIterator<
@@ -818,9 +701,6 @@ fn snowflake_segment_stat() -> TableIterator<
 
 /// Returns the sessions that have drawn, or waited to, since each began. The view of the same name
 /// reads it, for `pg_monitor` only.
-///
-/// # Errors
-/// 55000 not preloaded.
 #[pg_extern(volatile, strict, parallel_restricted)]
 fn snowflake_stat_backend()
 -> TableIterator<'static, (name!(pid, i32), name!(drawn, i64), name!(waits, i64), name!(last_id, Option<i64>))> {
@@ -833,9 +713,6 @@ fn snowflake_stat_backend()
 /// Resets the counts of `snowflake_stat`, but not its last id or the counts of sessions; and those
 /// of draws from tags that waited or were refused. (Revoked
 /// from PUBLIC.)
-///
-/// # Errors
-/// 55000 not preloaded.
 #[pg_extern(volatile, strict, parallel_unsafe)]
 fn snowflake_stat_reset() {
     stats::reset().or_raise();
@@ -892,9 +769,6 @@ fn snowflake_layout_fields() -> TableIterator<
 }
 
 /// Returns the fields of a layout, from the high bits to the low.
-///
-/// # Errors
-/// 22023 for a text that is not a layout.
 #[pg_extern(name = "snowflake_layout_fields", immutable, strict, parallel_safe)]
 fn snowflake_layout_fields_with(
     layout: Text<'_>,

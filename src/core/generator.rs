@@ -516,8 +516,8 @@ impl Generator {
         &self.lanes[LaneName::Primary as usize]
     }
 
-    /// Returns the greatest id of which all ids at or below it that can be drawn from the primary
-    /// lane are drawn; 0 if there is none. What their draws have announced is found after this.
+    /// Returns the id up to which the primary lane is used up; 0 if there is none. The
+    /// announcements of those draws can be found after this.
     ///
     /// `drawing` is what the server draws with now, `None` if it has no numbers. The result is only
     /// right if that does not change during the call, and if there is no backup lane.

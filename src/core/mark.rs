@@ -485,7 +485,8 @@ impl<D: MarkedDatabase> Mark<'_, D> {
         let code = drawing.code();
         let begin_ms = self.begin_ms(drawing, stored, lane);
         if !drawing.is_leased() {
-            // What a predecessor has drawn with a leased number, no other lease permits.
+            // Leased numbers need no `follow`: no later lease covers ticks that a predecessor drew
+            // in.
             self.generator.follow(drawing.layout(), now_ms, terms.max_borrow_ms);
         }
         self.generator.raise(lane, drawing.layout(), begin_ms);
@@ -617,8 +618,8 @@ impl<D: MarkedDatabase> Mark<'_, D> {
         }
         // What is published may be less: it ends with the lease. The backup lane's mark counts only
         // where the stored numbers cannot be the next ones. If the log ends within a reset, it can
-        // be above the primary lane's, and nothing there begins above it. What only one copy has, a
-        // dump may lack. Nothing is drawn there before both have it.
+        // be above the primary lane's, and nothing there begins above it. Count a mark only as
+        // far as both copies hold it, because a dump carries one of them.
         let id = layout.last_id_of_ticks_until(self.database.read()?.least_begin_ms());
         if id != known {
             self.database.flush_marks()?;

@@ -449,8 +449,7 @@ fn program(command: &str) -> String {
 
 /// Writes a uuid as PostgreSQL does.
 fn uuid(uuid: u128) -> String {
-    let digits = format!("{uuid:032x}");
-    [&digits[..8], &digits[8..12], &digits[12..16], &digits[16..20], &digits[20..]].join("-")
+    pgrx::Uuid::from_bytes(uuid.to_be_bytes()).to_string()
 }
 
 /// Words why there is no lease. `own` is this server's layout, and whether it has a backup number.

@@ -267,7 +267,7 @@ impl<'a> Keeper<'a> {
             false => holder.keep(self, terms),
         };
         self.note(holder);
-        // A lease that is renewed up to the registry's clock may be over by this server's.
+        // If this clock is ahead, a lease that was just renewed may already have ended here.
         match kept.and_then(|()| self.reaches_the_clock(holder)) {
             Ok(()) => {
                 self.lease.pace.take();

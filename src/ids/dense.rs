@@ -170,8 +170,8 @@ impl Takeover {
     pub fn raise(self, least: i64) -> Result<i64, Error> {
         let Self(source) = self;
         source.obtain(|ticket| {
-            // A place may have been claimed anew, so each turn wishes. It costs a lock that is not
-            // held long.
+            // A place may have been claimed anew, so repeat the wish in each turn; the lock is
+            // brief.
             source.tags.wish(ticket, least);
             let first = source.tags.view(ticket).find(1)?.run().first;
             if first >= least {

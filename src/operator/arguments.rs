@@ -151,10 +151,7 @@ fn parse_tag(text: &str) -> Result<snowflake_core::tag::Tag, String> {
 }
 
 fn parse_uuid(text: &str) -> Result<u128, String> {
-    let digits: String = text.chars().filter(|char| *char != '-').collect();
-    let is_right = digits.len() == 32 && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
-    let uuid = is_right.then(|| u128::from_str_radix(&digits, 16).ok()).flatten();
-    uuid.ok_or_else(|| {
+    uuid::Uuid::try_parse(text).map(|uuid| uuid.as_u128()).map_err(|_| {
         format!(
             "\"{text}\" is not a uuid; write it as 1b4e28ba-2fa1-41d2-883f-0016d3cca427, which snowflake_lease shows"
         )

@@ -29,8 +29,7 @@ pub fn number(number: NumberKey) -> String {
 
 /// Writes a uuid as PostgreSQL does.
 pub fn uuid(uuid: u128) -> String {
-    let digits = format!("{uuid:032x}");
-    [&digits[..8], &digits[8..12], &digits[12..16], &digits[16..20], &digits[20..]].join("-")
+    uuid::Uuid::from_u128(uuid).to_string()
 }
 
 /// Writes a tag's jump.

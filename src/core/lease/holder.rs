@@ -27,8 +27,8 @@ struct Proposal {
     was: Option<u64>,
     nonce: u64,
     count: u64,
-    /// Where the lease is to end that is given back, or where it begins if that is later; `None`
-    /// for a lease that is wanted.
+    /// The end to write when a lease is given back, never before its start; `None` for a lease that
+    /// is wanted.
     ends_ms: Option<i64>,
 }
 

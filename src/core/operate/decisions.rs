@@ -225,7 +225,7 @@ fn check_limits(lease_ms: Option<i64>, skew_ms: Option<i64>) -> Result<(), Refus
 }
 
 /// Whether all that the registry may have lost shows in the fleet's record. A failover that loses
-/// nothing needs not show.
+/// nothing need not show.
 fn is_noted(reading: &Reading) -> bool {
     match reading.incarnation.since(&reading.fleet.incarnation) {
         SinceIncarnation::Same => true,

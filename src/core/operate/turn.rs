@@ -143,7 +143,8 @@ impl Turn {
         self.began.get_or_insert_with(|| Began { most_changes, ..Began::at(reading) });
         self.note_what_shows(reading);
         let began = self.began.as_ref().expect("the turn has begun").clone();
-        // What can be read need not be durable. A swap that is answered shows it.
+        // A reading may show a write that is not durable yet. Only an answered swap proves that it
+        // is.
         let shown = self.proposals.iter().find(|proposal| proposal.shows_in(reading, &began)).cloned();
         let decision = match shown {
             Some(Proposal { outcome, .. }) => {

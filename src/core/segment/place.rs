@@ -266,8 +266,8 @@ impl Place {
         (ready == number && ready < LAST_NUMBER).then_some(Room { number: ready + 1 })
     }
 
-    /// Puts a block here. Only the worker calls this, once for each room. Values above those of all
-    /// blocks before are the caller's duty.
+    /// Puts a block here. Only the worker calls this, once for each room. The caller must pass
+    /// blocks in ascending order.
     ///
     /// # Panics
     /// If the block is empty or too long.

@@ -110,7 +110,7 @@ impl TagRecord {
             (_, Some(jump)) => self.next.saturating_add(jump.saturating_mul(jumps)),
         };
         let Some(step) = ask.step else { return (Grant::Known, None) };
-        // Only what the registry knows and the server has had can have been forgotten.
+        // A wish is not history: it must not count as values that were lost.
         let known = next.max(ask.above);
         // A wish may only raise.
         let first = known.max(ask.least);

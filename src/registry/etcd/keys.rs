@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_is_none_of_the_fleets_is_named() {
+    fn a_key_that_is_not_the_fleets_is_named() {
         let incarnation = Incarnation { store: 1, timeline: 0, counts: [0; 2] };
         let understood = |more: &[(&str, &str)]| {
             let all = [("fleet", UUID)].iter().chain(more);

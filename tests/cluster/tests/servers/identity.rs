@@ -113,7 +113,7 @@ fn another_layout_is_refused_until_it_is_accepted() {
 }
 
 #[test]
-fn an_acceptance_that_is_forbidden_is_none_and_one_that_is_rolled_back_is_one() {
+fn a_forbidden_acceptance_changes_nothing_and_a_rolled_back_one_stays() {
     let Some(server) = Server::drawing().start_frozen(noon()) else { return };
     let mut session = server.connect();
     session.draw();

@@ -331,7 +331,7 @@ fn assert_no_panic(server: &Server) {
 }
 
 #[test]
-fn a_date_that_is_none_is_refused_and_the_worker_stays() {
+fn an_invalid_date_is_refused_and_the_worker_stays() {
     if !has_etcd() {
         return skip(NO_ETCD);
     }
