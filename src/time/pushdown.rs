@@ -53,8 +53,9 @@
 //! plain code must never panic, allocate in Rust, or hold a value with a destructor. The guarded
 //! functions look things up, and must never call anything that plans.
 //!
-//! `comparison.rs` takes a condition apart and replaces it. `steps.rs` takes apart what is computed
-//! from a time, such as a `date_trunc`, and `time.rs` takes apart the time of an id. `order.rs`
+//! `comparison.rs` takes a condition apart, and makes the bound that replaces it (`bound.rs`).
+//! `steps.rs` takes apart what is computed from a time, such as a `date_trunc`, and `id_time.rs`
+//! takes apart the time of an id. `order.rs`
 //! reads rows in the order of time. `estimate.rs` keeps the planner from counting a kept condition
 //! twice, and from expecting no rows where ids have jumped. `filters.rs` keeps the executor from
 //! checking more than a kept condition, and `nodes.rs` has what the query's trees are made of.
@@ -69,6 +70,7 @@ use pgrx::pg_sys::{build_simple_rel_hook as hook, build_simple_rel_hook_type as 
 #[cfg(not(feature = "pg19"))]
 use pgrx::pg_sys::{get_relation_info_hook as hook, get_relation_info_hook_type as Hook};
 
+mod bound;
 mod comparison;
 mod estimate;
 mod filters;
@@ -78,15 +80,12 @@ mod operators;
 mod order;
 mod steps;
 
-use crate::postgres::catalog::Functions;
 use crate::postgres::local::Local;
 use crate::settings::guc;
-use comparison::{Bounds, rewrite_any, rewrite_operator, rewrite_rows};
-use id_time::FoundLayout;
-use nodes::{
-    INT8_GREATER, INT8_GREATER_OR_EQUAL, INT8_LESS, INT8_LESS_OR_EQUAL, cells, check_stack_depth, compare,
-    copyObjectImpl, equal, lappend, list_of, makeBoolExpr, number, palloc, pfree,
-};
+use bound::{Bound, Outside, conjunction, with_companions, with_kept};
+use comparison::{is_comparison, rewritten};
+use id_time::{Found, Site};
+use nodes::{cells, check_stack_depth, lappend, list_of, makeBoolExpr, palloc, pfree};
 
 /// The hook that was installed before ours.
 static PREVIOUS: Local<Hook> = Local::new(None);
@@ -162,13 +161,8 @@ unsafe fn rewrite_conditions(root: *mut pg_sys::PlannerInfo, rel: *mut pg_sys::R
     // SAFETY: the planner fills these arrays before it looks at a table.
     unsafe {
         let relid = (*rel).relid;
-        let mut layout = None;
-        let layout = &raw mut layout;
-        let mut dependency = pg_sys::InvalidOid;
-        let dependency = &raw mut dependency;
-        let mut functions = None;
-        let functions = &raw mut functions;
-        let site = Site { root, rel, relid, is_union: false, is_below: false, functions, layout, dependency };
+        let mut found = Found::new();
+        let site = Site { root, rel, relid, is_union: false, is_below: false, found: &raw mut found };
         if (*rel).reloptkind == pg_sys::RelOptKind::RELOPT_BASEREL {
             let join_tree = (*(*root).parse).jointree.cast();
             // The list has no partitions or children yet.
@@ -189,26 +183,6 @@ unsafe fn rewrite_conditions(root: *mut pg_sys::PlannerInfo, rel: *mut pg_sys::R
             (*(*policies).elements.add(n)).ptr_value = rewritten.cast();
         }
     }
-}
-
-/// The place where conditions are rewritten: those on the columns of one range table entry.
-#[derive(Clone, Copy)]
-struct Site {
-    root: *mut pg_sys::PlannerInfo,
-    /// The table, or the first table below a UNION ALL; null if not known yet.
-    rel: *mut pg_sys::RelOptInfo,
-    /// The range table entry of the table, or of the UNION ALL.
-    relid: Index,
-    is_union: bool,
-    /// Whether the entry is below the conditions in the join tree, on a side of it whose rows the
-    /// conditions filter.
-    is_below: bool,
-    /// The extension's functions, once a condition has needed them.
-    functions: *mut Option<Functions>,
-    /// The database's layout, once a condition has needed it.
-    layout: *mut Option<FoundLayout>,
-    /// The function that the plan was last made to depend on.
-    dependency: *mut pg_sys::Oid,
 }
 
 /// Rewrites the conditions on each flattened UNION ALL of a query, as those on a table. Its parts
@@ -338,79 +312,6 @@ unsafe fn rewrite_join_tree(site: &Site, node: *mut Node) -> bool {
     }
 }
 
-/// A condition that excludes numbers that are not ids.
-#[derive(Clone, Copy, PartialEq)]
-enum Guard {
-    /// There is nothing to exclude.
-    None,
-    NotBelow0,
-    /// The number is not above the layout's last id.
-    NotAbove,
-}
-
-impl Guard {
-    /// Makes the condition, of the id that a bound is for.
-    unsafe fn condition(self, bounded: BoundedCondition, is_for_or: bool) -> *mut Node {
-        let BoundedCondition { id, condition, last_id, .. } = bounded;
-        // SAFETY: a column of type bigint.
-        unsafe {
-            let id = copyObjectImpl(id.cast()).cast();
-            let (inside, beyond, end) = match self {
-                Self::NotAbove => (INT8_LESS_OR_EQUAL, INT8_GREATER, number(last_id)),
-                _ => (INT8_GREATER_OR_EQUAL, INT8_LESS, number(0)),
-            };
-            if !is_for_or {
-                let guard = compare(id, inside, end);
-                // What implies the bound is true for no number that is not an id.
-                filters::mark_bound(guard, filters::mark_of(condition));
-                return guard;
-            }
-            // PostgreSQL would add an index's condition to each arm of the OR, and plan it there.
-            let beyond = lappend(ptr::null_mut(), compare(id, beyond, end).cast());
-            makeBoolExpr(pg_sys::BoolExprType::NOT_EXPR, beyond, -1).cast()
-        }
-    }
-}
-
-/// What replaces a condition on an id's time: a comparison of the id with a bound, and what must
-/// hold beside it.
-#[derive(Clone, Copy)]
-struct BoundedCondition {
-    id: *mut Node,
-    condition: *mut Node,
-    /// Excludes numbers that are not ids of the layout.
-    guard: Guard,
-    /// Whether the matching ids are at or above the bound. The guard then excludes numbers beyond
-    /// the layout, else those below 0.
-    is_above: bool,
-    /// Whether the bound can make a guard superfluous. That of a kept condition with a time of
-    /// another table is not known before a row of that table is. PostgreSQL may read this table's
-    /// ids first, and then check the condition.
-    is_guarding: bool,
-    /// The layout's last id.
-    last_id: i64,
-    /// Whether the condition is an OR.
-    is_or: bool,
-    /// Whether this is the second of two comparisons, of which the first has the place of the
-    /// original.
-    is_second: bool,
-    /// The comparison itself, if another table still needs it, or if this one is only implied; else
-    /// null.
-    kept: *mut Node,
-}
-
-impl BoundedCondition {
-    /// Returns whether this condition makes the guard of `other` superfluous, where both hold. Its
-    /// bound may do so, because a first id is at least 0 and a last one at most the layout's. So
-    /// may its guard, if it is `earlier`.
-    unsafe fn guards(&self, other: &Self, earlier: bool) -> bool {
-        let is_guarding = if self.is_above == other.is_above { earlier } else { self.is_guarding };
-        let is_enough = !other.is_above || self.last_id <= other.last_id;
-        // SAFETY: two expressions.
-        is_guarding && is_enough && unsafe { equal(self.id.cast(), other.id.cast()) }
-    }
-}
-
 /// Rewrites each condition of a list. Returns the same list if there is nothing to rewrite.
 /// `is_and`: all of them hold together.
 ///
@@ -503,20 +404,20 @@ unsafe fn rewrite(site: &Site, condition: *mut Node, is_and: bool, bounded: &mut
 /// Rewrites those conditions of an OR that are comparisons. Returns what replaces each, or null if
 /// none is on an id's time.
 #[inline(never)]
-unsafe fn bounds_of_all(site: &Site, conditions: *mut List) -> *mut Option<Bounds> {
+unsafe fn bounds_of_all(site: &Site, conditions: *mut List) -> *mut Option<Bound> {
     // SAFETY: a list of conditions; what is allocated lives as long as the planning.
     unsafe {
-        let mut all = ptr::null_mut::<Option<Bounds>>();
+        let mut all = ptr::null_mut::<Option<Bound>>();
         for (n, cell) in cells(conditions).iter().enumerate() {
             let condition = cell.ptr_value.cast::<Node>();
             let is_comparison = is_comparison((*condition).type_);
-            let Some(bounds) = (if is_comparison { rewritten(site, condition) } else { None }) else { continue };
+            let Some(bound) = (if is_comparison { rewritten(site, condition) } else { None }) else { continue };
             if all.is_null() {
                 let count = cells(conditions).len();
-                all = palloc(count * size_of::<Option<Bounds>>()).cast();
+                all = palloc(count * size_of::<Option<Bound>>()).cast();
                 (0..count).for_each(|n| all.add(n).write(None));
             }
-            all.add(n).write(Some(bounds));
+            all.add(n).write(Some(bound));
         }
         all
     }
@@ -528,7 +429,7 @@ unsafe fn bounds_of_all(site: &Site, conditions: *mut List) -> *mut Option<Bound
 #[inline(never)]
 unsafe fn alternatives(
     conditions: *mut List,
-    bounds: *const Option<Bounds>,
+    bounds: *const Option<Bound>,
     is_and: bool,
     bounded: &mut *mut List,
 ) -> *mut Node {
@@ -538,62 +439,37 @@ unsafe fn alternatives(
             return ptr::null_mut();
         }
         let bounds = slice::from_raw_parts(bounds, cells(conditions).len());
-        let Some(Some((first, _))) = bounds.first() else { return ptr::null_mut() };
-        let is_alike = |(one, _): &Bounds| one.last_id == first.last_id && equal(one.id.cast(), first.id.cast());
-        if !bounds.iter().all(|bounds| bounds.as_ref().is_some_and(is_alike)) {
+        let Some(Some(first)) = bounds.first() else { return ptr::null_mut() };
+        if !bounds.iter().all(|bound| bound.as_ref().is_some_and(|bound| bound.is_like(first))) {
             return ptr::null_mut();
         }
-        let (mut arms, mut below_0, mut above_last) = (ptr::null_mut(), Guard::None, Guard::None);
-        for (one, second) in bounds.iter().flatten() {
-            // An arm without a guard needs none, so what excludes others is true for it.
-            match one.guard {
-                Guard::None => (),
-                Guard::NotBelow0 => below_0 = one.guard,
-                Guard::NotAbove => above_last = one.guard,
-            }
-            let mut arm = one.condition;
-            if second.is_some() || !one.kept.is_null() {
-                let mut parts = lappend(ptr::null_mut(), arm.cast());
-                for other in second.iter().map(|second| second.condition).chain([one.kept]) {
-                    if !other.is_null() {
-                        parts = lappend(parts, other.cast());
-                    }
+        // A guard of one arm is true for what the others leave.
+        let (mut arms, mut below_0, mut above_last) = (ptr::null_mut(), Outside::Excluded, Outside::Excluded);
+        for one in bounds.iter().flatten() {
+            (below_0, above_last) = (below_0.max(one.below_0), above_last.max(one.above_last));
+            let mut parts = lappend(ptr::null_mut(), one.comparison.cast());
+            for other in [one.second, one.kept] {
+                if !other.is_null() {
+                    parts = lappend(parts, other.cast());
                 }
-                arm = conjunction(parts);
             }
-            arms = lappend(arms, arm.cast());
+            arms = lappend(arms, conjunction(parts).cast());
         }
-        let condition = makeBoolExpr(pg_sys::BoolExprType::OR_EXPR, arms, -1).cast();
-        let or = BoundedCondition {
-            condition,
-            guard: below_0,
-            is_above: false,
-            is_guarding: above_last == Guard::None,
-            is_or: true,
-            kept: ptr::null_mut(),
-            ..*first
-        };
-        if above_last == Guard::None {
-            return with_bounds((or, None), is_and, bounded);
-        }
-        let condition = above_last.condition(or, true);
-        with_bounds(
-            (or, Some(BoundedCondition { condition, guard: Guard::None, is_guarding: true, ..or })),
-            is_and,
-            bounded,
-        )
+        let comparison = makeBoolExpr(pg_sys::BoolExprType::OR_EXPR, arms, -1).cast();
+        let or = Bound { comparison, second: ptr::null_mut(), below_0, above_last, kept: ptr::null_mut(), ..*first };
+        with_bound(or, is_and, bounded)
     }
 }
 
 /// Rewrites the arms of any other OR. Returns the same list if there is nothing to rewrite.
-unsafe fn rewrite_arms(site: &Site, conditions: *mut List, bounds: *const Option<Bounds>) -> *mut List {
+unsafe fn rewrite_arms(site: &Site, conditions: *mut List, bounds: *const Option<Bound>) -> *mut List {
     // SAFETY: as many bounds as conditions, or null.
     unsafe {
         let (mut arms, mut is_changed) = (ptr::null_mut(), false);
         for (n, cell) in cells(conditions).iter().enumerate() {
             let old = cell.ptr_value.cast::<Node>();
             let new = match bounds.as_ref().and_then(|_| *bounds.add(n)) {
-                Some(bounds) => with_bounds(bounds, false, &mut ptr::null_mut()),
+                Some(bound) => with_bound(bound, false, &mut ptr::null_mut()),
                 None if matches!((*old).type_, NodeTag::T_BoolExpr | NodeTag::T_BooleanTest) => {
                     rewrite(site, old, false, &mut ptr::null_mut())
                 }
@@ -611,40 +487,12 @@ unsafe fn rewrite_arms(site: &Site, conditions: *mut List, bounds: *const Option
     }
 }
 
-/// Makes one condition of several.
-unsafe fn conjunction(conditions: *mut List) -> *mut Node {
-    // SAFETY: a list of conditions, of which there is one at least.
-    unsafe {
-        match cells(conditions) {
-            [only] => only.ptr_value.cast(),
-            _ => makeBoolExpr(pg_sys::BoolExprType::AND_EXPR, conditions, -1).cast(),
-        }
-    }
-}
-
-/// Returns whether a condition may be one on an id's time: an operator, or a comparison of rows.
-fn is_comparison(tag: NodeTag) -> bool {
-    matches!(tag, NodeTag::T_OpExpr | NodeTag::T_ScalarArrayOpExpr | NodeTag::T_RowCompareExpr)
-}
-
-/// Rewrites a comparison.
-unsafe fn rewritten(site: &Site, condition: *mut Node) -> Option<Bounds> {
-    // SAFETY: a node's type is what its tag says.
-    unsafe {
-        match (*condition).type_ {
-            NodeTag::T_OpExpr => rewrite_operator(site, condition.cast()),
-            NodeTag::T_RowCompareExpr => rewrite_rows(site, condition.cast()),
-            _ => rewrite_any(site, condition.cast()),
-        }
-    }
-}
-
 #[inline(never)]
 unsafe fn replace(site: &Site, condition: *mut Node, is_and: bool, bounded: &mut *mut List) -> *mut Node {
     // SAFETY: the condition is a comparison.
     unsafe {
         match rewritten(site, condition) {
-            Some(bounds) => with_bounds(bounds, is_and, bounded),
+            Some(bound) => with_bound(bound, is_and, bounded),
             None => condition,
         }
     }
@@ -653,60 +501,17 @@ unsafe fn replace(site: &Site, condition: *mut Node, is_and: bool, bounded: &mut
 /// Returns the condition that takes the place of the original one. With `is_and`, the caller adds
 /// what must hold beside it, from `bounded`.
 #[inline(never)]
-unsafe fn with_bounds((first, second): Bounds, is_and: bool, bounded: &mut *mut List) -> *mut Node {
+unsafe fn with_bound(bound: Bound, is_and: bool, bounded: &mut *mut List) -> *mut Node {
     // SAFETY: what is allocated lives as long as the planning.
     unsafe {
-        let keep = |list, one: BoundedCondition| {
-            let kept = palloc(size_of::<BoundedCondition>()).cast::<BoundedCondition>();
-            kept.write(one);
-            lappend(list, kept.cast())
-        };
-        let mut list = if is_and { *bounded } else { ptr::null_mut() };
-        list = keep(list, first);
-        if let Some(second) = second {
-            list = keep(list, BoundedCondition { is_second: true, ..second });
-        }
+        let place = palloc(size_of::<Bound>()).cast::<Bound>();
+        place.write(bound);
+        let list = lappend(if is_and { *bounded } else { ptr::null_mut() }, place.cast());
         if is_and {
             *bounded = list;
-            return first.condition;
+            return bound.comparison;
         }
-        let conditions = with_kept(lappend(ptr::null_mut(), first.condition.cast()), cells(list));
+        let conditions = with_kept(lappend(ptr::null_mut(), bound.comparison.cast()), cells(list));
         conjunction(with_companions(conditions, list))
-    }
-}
-
-/// Adds the kept conditions of bounded ones, so that they are checked where they stood.
-#[inline(never)]
-unsafe fn with_kept(mut conditions: *mut List, bounded: &[pg_sys::ListCell]) -> *mut List {
-    // SAFETY: the cells hold pointers to `BoundedCondition`.
-    unsafe {
-        for cell in bounded {
-            let one = &*cell.ptr_value.cast::<BoundedCondition>();
-            if !one.kept.is_null() {
-                conditions = lappend(conditions, one.kept.cast());
-            }
-        }
-        conditions
-    }
-}
-
-/// Adds to conditions what must hold beside the bounded ones: second comparisons, and guards that
-/// are not superfluous.
-#[inline(never)]
-unsafe fn with_companions(mut conditions: *mut List, bounded: *mut List) -> *mut List {
-    // SAFETY: the second list holds pointers to `BoundedCondition`.
-    unsafe {
-        for (n, cell) in cells(bounded).iter().enumerate() {
-            let one = &*cell.ptr_value.cast::<BoundedCondition>();
-            let mut others = cells(bounded).iter().enumerate();
-            let is_guarded = others.any(|(m, by)| (*by.ptr_value.cast::<BoundedCondition>()).guards(one, m < n));
-            if one.is_second {
-                conditions = lappend(conditions, one.condition.cast());
-            }
-            if one.guard != Guard::None && !is_guarded {
-                conditions = lappend(conditions, one.guard.condition(*one, one.is_or).cast());
-            }
-        }
-        conditions
     }
 }

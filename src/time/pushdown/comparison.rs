@@ -3,29 +3,26 @@
 use std::ffi::c_int;
 use std::ptr;
 
-use pgrx::pg_sys::{self, List, Node, NodeTag, Oid};
+use pgrx::pg_sys::{self, Index, List, Node, NodeTag, Oid};
 use snowflake_core::layout::Layout;
 
+use super::bound::{Bound, Outside};
 use super::filters;
 use super::id_time::{
-    Other, Time, is_organized, layout_for_bound, may_execute, null_time, table_of, time_of, without_errors,
+    Other, Site, Time, is_organized, layout_for_bound, may_execute, null_time, table_of, time_of, without_errors,
 };
 use super::nodes::{
     INT8_GREATER_OR_EQUAL, INT8_LESS_OR_EQUAL, bms_is_member, cells, compare, contain_subplans,
     contain_volatile_functions, copyObjectImpl, deconstruct_array, eval_const_expressions, exprType, get_opcode,
-    lappend, makeBoolConst, makeBoolExpr, makeConst, makeFuncExpr, null_number, number, pg_detoast_datum, pull_varnos,
-    record_plan_function_dependency, set_opfuncid, set_sa_opfuncid,
+    lappend, make_call, makeBoolConst, makeBoolExpr, makeConst, null_number, number, pg_detoast_datum, pull_varnos,
+    set_opfuncid, set_sa_opfuncid,
 };
 use super::operators::Comparison::{self, Equal, Greater, GreaterOrEqual, Less, LessOrEqual};
 use super::operators::Type::{self, Date, Float, Numeric, Timestamp, Timestamptz};
 use super::operators::{interval_operator, local_operator, operator};
-use super::steps::{Stepped, call};
-use super::{BoundedCondition, Guard, Site};
+use super::steps::{Stepped, call, time_inside};
 use crate::postgres::catalog::{Functions, LimitFunction};
 use crate::time::instant::{LAST_SUBTRACTABLE_MS, SUBTRACTABLE_US, instant_of_value};
-
-/// What replaces a condition: a comparison of the id with a bound, or two of them.
-pub(super) type Bounds = (BoundedCondition, Option<BoundedCondition>);
 
 /// What a comparison of a difference with an age means for the difference's second side.
 type AgeLimit = fn(Comparison, *mut Node) -> Limit;
@@ -51,11 +48,14 @@ enum Limit {
 }
 use Limit::{Aged, Array, Computed, Counted, First, Moment, Range};
 
-/// The functions that give the first and the last id of a condition, `InvalidOid` for none.
-struct Callees {
-    lower: Oid,
-    upper: Oid,
+/// The functions that give the first and the last id of a condition.
+#[derive(Clone, Copy)]
+enum Callees {
+    Lower(Oid),
+    Upper(Oid),
+    Both(Oid, Oid),
 }
+use Callees::{Both, Lower, Upper};
 
 impl Limit {
     /// Returns how an id's time itself is compared with a moment, and that one's type.
@@ -69,30 +69,61 @@ impl Limit {
     /// Returns the functions, unless another one is missing because the objects are an older
     /// version's.
     fn callees(self, functions: &Functions) -> Option<Callees> {
-        let none = pg_sys::InvalidOid;
         let moment = self.moment();
-        if moment.is_none() && functions.limits.contains(&none) {
+        if moment.is_none() && functions.limits.contains(&pg_sys::InvalidOid) {
             return None;
         }
         let of = moment.map_or(Timestamptz, |(_, of)| of);
         let [from, after, before, until] = functions.bounds.map(|bound| bound[of as usize]);
-        let (lower, upper) = match self {
+        Some(match self {
             Moment(operator, _) | First(operator, _) | Aged(operator, _) => match operator {
-                Less => (none, before),
-                LessOrEqual => (none, until),
-                Equal => (from, until),
-                Greater => (after, none),
-                GreaterOrEqual => (from, none),
+                Less => Upper(before),
+                LessOrEqual => Upper(until),
+                Equal => Both(from, until),
+                Greater => Lower(after),
+                GreaterOrEqual => Lower(from),
             },
             // The limits are inclusive below, and exclusive above.
             Computed(Stepped { operator, .. }) | Counted(operator, _) => match operator {
-                Less | LessOrEqual => (none, before),
-                Equal => (from, before),
-                Greater | GreaterOrEqual => (from, none),
+                Less | LessOrEqual => Upper(before),
+                Equal => Both(from, before),
+                Greater | GreaterOrEqual => Lower(from),
             },
-            Range | Array => (from, before),
-        };
-        Some(Callees { lower, upper })
+            Range | Array => Both(from, before),
+        })
+    }
+
+    /// Returns the age that is compared, if there is one.
+    fn age(self) -> Option<*mut Node> {
+        match self {
+            Aged(_, age) | Counted(_, age) => Some(age),
+            _ => None,
+        }
+    }
+
+    fn is_equality(self) -> bool {
+        matches!(
+            self,
+            Moment(Equal, _)
+                | First(Equal, _)
+                | Aged(Equal, _)
+                | Counted(Equal, _)
+                | Computed(Stepped { operator: Equal, .. })
+        )
+    }
+
+    /// Returns whether the bounds say all that the condition does. They are also kept if a filter
+    /// would compute bounds of two calls again for each row.
+    unsafe fn is_exact(self, x: *mut Node) -> bool {
+        // SAFETY: expressions.
+        unsafe {
+            match self {
+                Moment(..) => true,
+                Aged(_, age) => is_subtractable(x) && is_constant(age),
+                Range => is_constant(x),
+                First(..) | Counted(..) | Computed(_) | Array => false,
+            }
+        }
     }
 
     /// Makes the limit on the time, from what is compared with it and the age, if there is one.
@@ -115,8 +146,25 @@ impl Limit {
     }
 }
 
+/// Returns whether a condition may be one on an id's time: an operator, or a comparison of rows.
+pub(super) fn is_comparison(tag: NodeTag) -> bool {
+    matches!(tag, NodeTag::T_OpExpr | NodeTag::T_ScalarArrayOpExpr | NodeTag::T_RowCompareExpr)
+}
+
+/// Rewrites a comparison.
+pub(super) unsafe fn rewritten(site: &Site, condition: *mut Node) -> Option<Bound> {
+    // SAFETY: a node's type is what its tag says.
+    unsafe {
+        match (*condition).type_ {
+            NodeTag::T_OpExpr => rewrite_operator(site, condition.cast()),
+            NodeTag::T_RowCompareExpr => rewrite_rows(site, condition.cast()),
+            _ => rewrite_any(site, condition.cast()),
+        }
+    }
+}
+
 /// Rewrites an operator's condition, if an id's time is on one of its sides.
-pub(super) unsafe fn rewrite_operator(site: &Site, condition: *mut pg_sys::OpExpr) -> Option<Bounds> {
+unsafe fn rewrite_operator(site: &Site, condition: *mut pg_sys::OpExpr) -> Option<Bound> {
     // SAFETY: these operators have two arguments.
     unsafe {
         // It is not set yet if NOT was removed from the comparison.
@@ -129,7 +177,7 @@ pub(super) unsafe fn rewrite_operator(site: &Site, condition: *mut pg_sys::OpExp
         if let Some(compared) = operator(function).or_else(|| local_operator(function)) {
             return rewrite_compared(site, condition.cast(), compared, sides(), Moment);
         }
-        let rewrite = |time, limit, x| rewrite_sides(site, condition.cast(), time, limit, x);
+        let rewrite = |time, limit, x| bound_of(site, condition.cast(), time, limit, x);
         if let Some(operator) = interval_operator(function) {
             let (left, right) = sides();
             let aged = |difference, operator: Comparison, age| {
@@ -162,10 +210,10 @@ unsafe fn rewrite_compared(
     (left_type, operator, right_type): (Type, Comparison, Type),
     (left, right): (*mut Node, *mut Node),
     limit: fn(Comparison, Type) -> Limit,
-) -> Option<Bounds> {
+) -> Option<Bound> {
     // SAFETY: two expressions of these types.
     unsafe {
-        let rewrite = |time, limit, x| rewrite_sides(site, condition, time, limit, x);
+        let rewrite = |time, limit, x| bound_of(site, condition, time, limit, x);
         let computed = |expression, operator, of, with, x| {
             let stepped = Stepped { operator, expression, of, with, is_array: false };
             rewrite(stepped.time()?, Computed(stepped), x)
@@ -186,7 +234,7 @@ unsafe fn rewrite_compared(
 /// Rows are compared by their first columns, and by the others only where these are equal. So the
 /// comparison implies the same of the first columns, or that they are equal: `t >= x`. It also
 /// implies that none of them is NULL.
-pub(super) unsafe fn rewrite_rows(site: &Site, condition: *mut pg_sys::RowCompareExpr) -> Option<Bounds> {
+unsafe fn rewrite_rows(site: &Site, condition: *mut pg_sys::RowCompareExpr) -> Option<Bound> {
     // SAFETY: rows that are compared have a column at least, and an operator for it.
     unsafe {
         let first = |list| cells(list)[0].ptr_value.cast::<Node>();
@@ -237,7 +285,7 @@ unsafe fn is_subtractable(x: *mut Node) -> bool {
     // SAFETY: a node's type is what its tag says.
     unsafe {
         let constant = x.cast::<pg_sys::Const>();
-        (*x).type_ == NodeTag::T_Const
+        is_constant(x)
             && ((*constant).constisnull || SUBTRACTABLE_US.contains(&((*constant).constvalue.value() as i64)))
     }
 }
@@ -256,7 +304,7 @@ const MOST_COMPARED: usize = 2;
 
 /// Rewrites `= ANY` of a list or a constant array, which `IN` is, as an OR. For another array, or
 /// one of many elements, adds the bounds of all of them.
-pub(super) unsafe fn rewrite_any(site: &Site, condition: *mut pg_sys::ScalarArrayOpExpr) -> Option<Bounds> {
+unsafe fn rewrite_any(site: &Site, condition: *mut pg_sys::ScalarArrayOpExpr) -> Option<Bound> {
     // SAFETY: such an operator has two arguments.
     unsafe {
         set_sa_opfuncid(condition);
@@ -292,7 +340,7 @@ pub(super) unsafe fn rewrite_any(site: &Site, condition: *mut pg_sys::ScalarArra
                 (Timestamp, Timestamp) => exprType(array) == pg_sys::TIMESTAMPARRAYOID,
                 _ => false,
             };
-            return if is_searched { rewrite_sides(site, condition.cast(), time, limit, array) } else { None };
+            return if is_searched { bound_of(site, condition.cast(), time, limit, array) } else { None };
         }
         let elements = elements?;
         let limit = match computed {
@@ -302,7 +350,7 @@ pub(super) unsafe fn rewrite_any(site: &Site, condition: *mut pg_sys::ScalarArra
             None => Moment(Equal, with),
         };
         if let [element] = cells(elements) {
-            return rewrite_sides(site, condition.cast(), time, limit, element.ptr_value.cast());
+            return bound_of(site, condition.cast(), time, limit, element.ptr_value.cast());
         }
         let (mut arms, mut first) = (ptr::null_mut(), None);
         for element in cells(elements) {
@@ -310,15 +358,14 @@ pub(super) unsafe fn rewrite_any(site: &Site, condition: *mut pg_sys::ScalarArra
             let x = element.ptr_value.cast();
             // The first one also keeps the condition, once for all arms, if it must be kept.
             let kept = if first.is_none() { condition.cast() } else { makeBoolConst(true, false) };
-            let (lower, upper) = rewrite_sides(site, kept, copy, limit, x)?;
-            let both = lappend(lappend(ptr::null_mut(), lower.condition.cast()), upper?.condition.cast());
+            let bound = bound_of(site, kept, copy, limit, x)?;
+            let both = lappend(lappend(ptr::null_mut(), bound.comparison.cast()), bound.second.cast());
             arms = lappend(arms, makeBoolExpr(pg_sys::BoolExprType::AND_EXPR, both, -1).cast());
-            first.get_or_insert(lower);
+            first.get_or_insert(bound);
         }
-        let first = first?;
-        let condition = makeBoolExpr(pg_sys::BoolExprType::OR_EXPR, arms, -1).cast();
+        let comparison = makeBoolExpr(pg_sys::BoolExprType::OR_EXPR, arms, -1).cast();
         // Each arm has two bounds, so the whole excludes what is not an id, on either side.
-        Some((BoundedCondition { condition, ..first }, None))
+        Some(Bound { comparison, second: ptr::null_mut(), ..first? })
     }
 }
 
@@ -382,198 +429,206 @@ unsafe fn elements(array: *mut Node, of: Type) -> Option<*mut List> {
     }
 }
 
-/// Rewrites a condition that compares an id's time, `time`, with `x`.
-unsafe fn rewrite_sides(
-    site: &Site,
-    condition: *mut Node,
-    time: *mut Node,
+/// For what a value is the same. Of several, the greatest counts.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Varies {
+    /// A constant.
+    Never,
+    /// It is the same for all rows of the plan, though it is not known yet.
+    ByExecution,
+    /// For a row of another table, or because it is a subquery, which cannot be in two places.
+    ByRow,
+}
+
+unsafe fn is_constant(node: *mut Node) -> bool {
+    // SAFETY: a node's type is what its tag says.
+    unsafe { (*node).type_ == NodeTag::T_Const }
+}
+
+/// Returns for what an expression is the same. `None` if no index can be searched for it: it is
+/// volatile, or a column of the same row.
+unsafe fn varies(site: &Site, row: Index, node: *mut Node) -> Option<Varies> {
+    // SAFETY: an expression of the query.
+    unsafe {
+        if is_constant(node) {
+            return Some(Varies::Never);
+        }
+        let tables = pull_varnos(site.root, node);
+        let is_own = bms_is_member(site.relid as c_int, tables) || row != 0 && bms_is_member(row as c_int, tables);
+        if is_own || contain_volatile_functions(node) {
+            return None;
+        }
+        Some(if tables.is_null() && !contain_subplans(node) { Varies::ByExecution } else { Varies::ByRow })
+    }
+}
+
+/// Returns whether `x` is also the time of another table's ids, which has not looked at the
+/// condition yet, so that the planner may search either. `None` if that table is organized by the
+/// time: the comparison then stays as it is.
+unsafe fn is_for_other(site: &Site, functions: &Functions, x: *mut Node) -> Option<bool> {
+    // SAFETY: an expression. The planner has filled this array.
+    unsafe {
+        if is_constant(x) {
+            return Some(false);
+        }
+        // What is computed from such a time is no index's expression, but may also be searched.
+        let innermost = time_inside(x);
+        let Some(Other { table, function }) = table_of(site, innermost.unwrap_or(x)) else { return Some(false) };
+        let rel = *(*site.root).simple_rel_array.add(table as usize);
+        let other = Site { rel, relid: table, is_union: false, ..*site };
+        let may_be_organized = innermost.is_none() && [functions.timestamp[1], functions.parse[1]].contains(&function);
+        (!may_be_organized || !is_organized(&other, function, functions)).then_some(rel.is_null())
+    }
+}
+
+/// Returns whether the role may call the original function, and those that replace it. Otherwise it
+/// must see the error of the original one, and not of the bound.
+unsafe fn may_replace(site: &Site, functions: &Functions, function: Oid, limit: Limit, callees: Callees) -> bool {
+    // SAFETY: the plan that is being made.
+    unsafe {
+        if functions.public {
+            return true;
+        }
+        // The plan is then made again for another role.
+        (*(*site.root).glob).dependsOnRole = true;
+        let may_call = match callees {
+            Lower(bound) | Upper(bound) => may_execute(bound),
+            Both(lower, upper) => may_execute(lower) && may_execute(upper),
+        };
+        let may_limit = || limit.moment().is_some() || functions.limits.into_iter().all(|limit| may_execute(limit));
+        may_execute(function) && may_call && may_limit()
+    }
+}
+
+/// A condition that compares an id's time with `x`, and can be replaced.
+#[derive(Clone, Copy)]
+struct Compared<'a> {
+    site: &'a Site,
+    time: &'a Time<'a>,
     limit: Limit,
     x: *mut Node,
-) -> Option<Bounds> {
+    /// For what all that the time is compared with is the same.
+    varies: Varies,
+    /// The layout, as an argument and as itself.
+    layout: *mut pg_sys::Const,
+    meaning: &'a Layout,
+    /// Whether bounds and kept conditions can read times without an error.
+    has_null_times: bool,
+}
+
+/// Replaces a condition that compares an id's time with `x`. `None` if it must stay as it is.
+unsafe fn bound_of(site: &Site, condition: *mut Node, time: *mut Node, limit: Limit, x: *mut Node) -> Option<Bound> {
     // SAFETY: nodes of the query's tree, made and used as the planner does.
     unsafe {
-        let Time { id, function, layout, functions, row } = time_of(site, time)?;
-        let is_constant = |node: *mut Node| (*node).type_ == NodeTag::T_Const;
-        // A filter would compute bounds of two calls again for each row.
-        let (age, is_exact) = match limit {
-            Aged(_, age) => (age, is_subtractable(x) && is_constant(age)),
-            Counted(_, age) => (age, false),
-            Array | Computed(_) | First(..) => (ptr::null_mut(), false),
-            Range => (ptr::null_mut(), is_constant(x)),
-            Moment(..) => (ptr::null_mut(), true),
-        };
-        let is_usable = |node: *mut Node| {
-            if is_constant(node) {
-                return true;
-            }
-            // No index can be searched for a column of the same row.
-            let tables = pull_varnos(site.root, node);
-            let is_own = bms_is_member(site.relid as c_int, tables) || row != 0 && bms_is_member(row as c_int, tables);
-            !is_own && !contain_volatile_functions(node)
-        };
-        if !is_usable(x) || !age.is_null() && !is_usable(age) {
+        let expression = time;
+        let time = &time_of(site, expression)?;
+        let Time { id, function, layout, functions, row } = *time;
+        let with = |known: Varies, node| Some(known.max(varies(site, row, node)?));
+        let mut varies = limit.age().into_iter().try_fold(with(Varies::Never, x)?, with)?;
+        if let Computed(stepped) = limit {
+            varies = stepped.fold_arguments(varies, with)?;
+        }
+        // Two tables can be joined by equal times with a hash or a merge, but not by ranges. And
+        // what varies may be computed for rows that no row is compared with.
+        if limit.is_equality() && varies == Varies::ByRow {
             return None;
         }
-        let are_arguments = |is_so: &dyn Fn(*mut Node) -> bool| match limit {
-            Computed(stepped) => stepped.all_arguments(is_so),
-            _ => true,
-        };
-        if !are_arguments(&is_usable) {
+        let is_for_other = is_for_other(site, functions, x)?;
+        let callees = limit.callees(functions)?;
+        if !may_replace(site, functions, function, limit, callees) {
             return None;
         }
-        // Two tables can be joined by equal times with a hash or a merge, but not by ranges. And a
-        // subquery cannot be in two places.
-        let is_plain =
-            |node: *mut Node| is_constant(node) || pull_varnos(site.root, node).is_null() && !contain_subplans(node);
-        let is_equality = match limit {
-            Range | Array => false,
-            Moment(operator, _)
-            | First(operator, _)
-            | Aged(operator, _)
-            | Counted(operator, _)
-            | Computed(Stepped { operator, .. }) => {
-                matches!(operator, Equal)
-            }
-        };
-        // What is not the same for all rows may be computed for those that no row is compared with.
-        let is_for_all = is_plain(x) && (age.is_null() || is_plain(age)) && are_arguments(&is_plain);
-        if is_equality && !is_for_all {
-            return None;
-        }
-        let mut kept = if row == 0 && is_exact { ptr::null_mut() } else { condition };
-        // If both sides are times of ids, the planner may search either table. The comparison is
-        // kept, and rewritten for the other table in its turn. But it stays as it is if the other
-        // table is organized by it.
-        let mut is_for_other = false;
-        // What is computed from such a time is no index's expression, but may also be searched.
-        let innermost =
-            Stepped { operator: Equal, expression: x, of: Timestamptz, with: Timestamptz, is_array: false }.time();
-        let other = || if is_constant(x) { None } else { table_of(site, innermost.unwrap_or(x)) };
-        if let Some(Other { table, function }) = other() {
-            let rel = *(*site.root).simple_rel_array.add(table as usize);
-            let other = Site { rel, relid: table, is_union: false, ..*site };
-            if innermost.is_none()
-                && [functions.timestamp[1], functions.parse[1]].contains(&function)
-                && is_organized(&other, function, functions)
-            {
-                return None;
-            }
-            if rel.is_null() {
-                kept = condition;
-                is_for_other = true;
-            }
-        }
-
-        let Callees { lower, upper } = limit.callees(functions)?;
-        if !functions.public {
-            // The plan is then made again for another role. A role that may not call the original
-            // function must see the error of that one, not of the bound.
-            (*(*site.root).glob).dependsOnRole = true;
-            let may_call = |bound| bound == pg_sys::InvalidOid || may_execute(bound);
-            let may_limit = || limit.moment().is_some() || functions.limits.into_iter().all(|limit| may_execute(limit));
-            if !may_execute(function) || !may_call(lower) || !may_call(upper) || !may_limit() {
-                return None;
-            }
-        }
-        // A kept plan must notice when the function is dropped, or when a role may no longer call
-        // it.
-        if *site.dependency != function {
-            record_plan_function_dependency(site.root, function);
-            *site.dependency = function;
-        }
+        site.depend_on(function);
         let mut given = None;
         let (layout, meaning) = layout_for_bound(site, layout, &mut given)?;
-        let last_id = meaning.max_id();
         // date_bin() subtracts its origin. For later times than these, PostgreSQL may raise an
         // error, and must see the rows for that.
         let is_far = meaning.last_instant_ms() > LAST_SUBTRACTABLE_MS;
         if is_far && matches!(limit, Computed(stepped) if stepped.has_bins()) {
             return None;
         }
+        let has_null_times = may_use(functions, functions.time_of);
+        let compared = Compared { site, time, limit, x, varies, layout, meaning, has_null_times };
+        let is_exact = row == 0 && !is_for_other && limit.is_exact(x);
+        let (kept, mark) = if is_exact {
+            (ptr::null_mut(), filters::NOTHING_KEPT)
+        } else {
+            compared.keep(condition, expression, is_for_other)
+        };
+        // What stands in two places must be two nodes.
+        let is_repeated = matches!(callees, Both(..)) || !kept.is_null();
+        let bounded = |callee, is_above| compared.bounded(callee, is_above, is_repeated, mark);
+        let last_id = meaning.max_id();
+        let is_late = matches!(limit, Computed(_) | Counted(..) | First(..)) && varies == Varies::ByRow;
+        let own = if is_late { Outside::ExcludedLate } else { Outside::Excluded };
+        let beyond = if last_id == i64::MAX { Outside::Excluded } else { Outside::Guarded };
+        let none = ptr::null_mut();
+        let (comparison, second, below_0, above_last) = match callees {
+            Lower(lower) => (bounded(lower, true), none, own, beyond),
+            Upper(upper) => (bounded(upper, false), none, Outside::Guarded, own),
+            Both(lower, upper) => (bounded(lower, true), bounded(upper, false), own, own),
+        };
+        Some(Bound { id, last_id, comparison, second, below_0, above_last, kept })
+    }
+}
 
-        // The bounds of an age, of what is computed from a time, or of rows' first columns say how
-        // many rows there are. Those of an array do not. A row of a function in FROM has its own
-        // estimate, and another table has not looked at its side yet.
-        let is_estimated =
-            matches!(limit, Aged(..) | Counted(..) | Computed(_) | First(..) | Range) && row == 0 && !is_for_other;
-        let has_null_times =
-            functions.time_of != pg_sys::InvalidOid && (functions.public || may_execute(functions.time_of));
-        // The condition is true for no number that is not within the bounds.
-        let is_implied = has_null_times && !kept.is_null() && row == 0;
-        if is_implied {
-            let null_time = null_time(functions, id, layout);
-            kept = without_errors(site, functions, kept, time, null_time, !is_for_other);
+impl Compared<'_> {
+    /// Makes of a condition the one that is kept beside its bounds, and the mark of these.
+    unsafe fn keep(&self, condition: *mut Node, time: *mut Node, is_for_other: bool) -> (*mut Node, c_int) {
+        let Self { site, time: &Time { id, functions, row, .. }, .. } = *self;
+        // SAFETY: nodes of the query's tree.
+        unsafe {
+            let mut kept = condition;
+            // The condition is true for no number that is not within the bounds.
+            let is_implied = self.has_null_times && row == 0;
+            if is_implied {
+                kept =
+                    without_errors(site, functions, kept, time, null_time(functions, id, self.layout), !is_for_other);
+            }
+            // The bounds say how many rows there are. Those of an array do not. A row of a function
+            // in FROM has its own estimate, and another table has not looked at its side yet.
+            let is_estimated = !matches!(self.limit, Array) && row == 0 && !is_for_other;
+            if is_estimated && may_use(functions, functions.checked) {
+                kept = make_call(functions.checked, pg_sys::BOOLOID, &[kept], pg_sys::InvalidOid);
+            }
+            (kept, if is_implied { filters::mark_kept(kept, condition) } else { filters::NOTHING_KEPT })
         }
-        let may_check = || functions.public || may_execute(functions.checked);
-        if is_estimated && !kept.is_null() && functions.checked != pg_sys::InvalidOid && may_check() {
-            let none = pg_sys::InvalidOid;
-            let explicit = pg_sys::CoercionForm::COERCE_EXPLICIT_CALL;
-            let arguments = lappend(ptr::null_mut(), kept.cast());
-            kept = makeFuncExpr(functions.checked, pg_sys::BOOLOID, arguments, none, none, explicit).cast();
-        }
-        let mark = if is_implied { filters::mark_kept(kept, condition) } else { filters::NOTHING_KEPT };
-        let is_range = lower != pg_sys::InvalidOid && upper != pg_sys::InvalidOid;
-        let is_repeated = is_range || !kept.is_null();
-        let bounded = |bound: Oid, is_above: bool| {
-            // What stands in two places must be two nodes.
-            let copy = |node: *mut Node| copyObjectImpl(node.cast()).cast();
-            let bounded = |bound| {
-                let operator = if is_above { INT8_GREATER_OR_EQUAL } else { INT8_LESS_OR_EQUAL };
-                let condition = compare(if is_repeated { copy(id) } else { id }, operator, bound);
-                filters::mark_bound(condition, mark);
-                let guard = match is_above {
-                    // The other bound does.
-                    _ if is_range => Guard::None,
-                    true if last_id == i64::MAX => Guard::None,
-                    true => Guard::NotAbove,
-                    false => Guard::NotBelow0,
-                };
-                let is_guarding = !matches!(limit, Computed(_) | Counted(..) | First(..))
-                    || is_constant(x)
-                    || pull_varnos(site.root, x).is_null();
-                BoundedCondition {
-                    id,
-                    condition,
-                    guard,
-                    is_above,
-                    is_guarding,
-                    last_id,
-                    is_or: false,
-                    is_second: false,
-                    kept,
+    }
+
+    /// Makes the comparison of the id with what a function returns.
+    unsafe fn bounded(&self, callee: Oid, is_above: bool, is_repeated: bool, mark: c_int) -> *mut Node {
+        let Self { site, time: &Time { id, functions, .. }, limit, x, .. } = *self;
+        // SAFETY: nodes of the query's tree.
+        unsafe {
+            let own = |node: *mut Node| if is_repeated { copyObjectImpl(node.cast()).cast() } else { node };
+            let bound = match limit.moment() {
+                // The common case, without a call of the function through the executor.
+                Some((operator, Timestamptz)) if is_constant(x) => {
+                    constant_bound(self.meaning, x.cast(), operator, is_above)
+                }
+                _ => {
+                    let time = limit.on_time(functions, own(x), limit.age().map_or(ptr::null_mut(), own), !is_above);
+                    let arguments = [time, self.layout.cast()];
+                    let mut bound = make_call(callee, pg_sys::INT8OID, &arguments, pg_sys::DEFAULT_COLLATION_OID);
+                    if self.has_null_times && self.varies == Varies::ByRow {
+                        bound = without_errors(site, functions, bound, ptr::null_mut(), ptr::null_mut(), true);
+                    }
+                    // Everything else has been simplified by now.
+                    let is_known = is_constant(x) && limit.age().is_none_or(|age| is_constant(age));
+                    if is_known { eval_const_expressions(site.root, bound) } else { bound }
                 }
             };
-            // The common case, without a call of the function through the executor.
-            if let Some((operator, Timestamptz)) = limit.moment()
-                && is_constant(x)
-            {
-                return bounded(constant_bound(meaning, x.cast(), operator, is_above));
-            }
-            let x: *mut Node = if is_repeated { copy(x) } else { x };
-            let age = if is_repeated && !age.is_null() { copy(age) } else { age };
-            let time = limit.on_time(functions, x, age, !is_above);
-            let arguments = lappend(lappend(ptr::null_mut(), time.cast()), layout.cast());
-            let none = pg_sys::InvalidOid;
-            let explicit = pg_sys::CoercionForm::COERCE_EXPLICIT_CALL;
-            let mut bound: *mut Node =
-                makeFuncExpr(bound, pg_sys::INT8OID, arguments, none, pg_sys::DEFAULT_COLLATION_OID, explicit).cast();
-            if has_null_times && !is_for_all {
-                bound = without_errors(site, functions, bound, ptr::null_mut(), ptr::null_mut(), true);
-            }
-            // Everything else has been simplified by now.
-            if is_constant(x) && (age.is_null() || is_constant(age)) {
-                bound = eval_const_expressions(site.root, bound);
-            }
-            bounded(bound)
-        };
-        Some(if is_range {
-            (bounded(lower, true), Some(BoundedCondition { kept: ptr::null_mut(), ..bounded(upper, false) }))
-        } else if upper == pg_sys::InvalidOid {
-            (bounded(lower, true), None)
-        } else {
-            (bounded(upper, false), None)
-        })
+            let comparison = compare(own(id), if is_above { INT8_GREATER_OR_EQUAL } else { INT8_LESS_OR_EQUAL }, bound);
+            filters::mark_bound(comparison, mark);
+            comparison
+        }
     }
+}
+
+/// Returns whether a function of the schema `snowflake_plan` exists, and the role may call it.
+unsafe fn may_use(functions: &Functions, function: Oid) -> bool {
+    // SAFETY: looks up rows of catalogs.
+    function != pg_sys::InvalidOid && (functions.public || unsafe { may_execute(function) })
 }
 
 /// Returns what the bound's function returns for a constant time.

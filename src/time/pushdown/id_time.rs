@@ -10,21 +10,65 @@ use pgrx::pg_sys::{self, AttrNumber, Index, Node, NodeTag, Oid};
 use pgrx::prelude::*;
 use snowflake_core::layout::Layout;
 
-use super::Site;
 #[cfg(not(feature = "pg15"))]
 use super::nodes::object_aclcheck;
 #[cfg(feature = "pg15")]
 use super::nodes::pg_proc_aclcheck;
 use super::nodes::{
     GetUserId, bms_is_member, cells, copyObjectImpl, equal, expression_tree_mutator, expression_tree_walker, is_column,
-    lappend, list_append_unique_oid, makeConst, makeFuncExpr, makeVar, record_plan_function_dependency,
-    without_placeholder, without_relabeling,
+    list_append_unique_oid, make_call, makeConst, makeVar, record_plan_function_dependency, without_placeholder,
+    without_relabeling,
 };
 use crate::ids::layouts;
 use crate::ids::members;
 use crate::ids::stamp;
 use crate::postgres::catalog::{self, Functions, KnownFunctions};
 use crate::postgres::text::Text;
+
+/// The place where conditions are rewritten: those on the columns of one range table entry.
+#[derive(Clone, Copy)]
+pub(super) struct Site {
+    pub(super) root: *mut pg_sys::PlannerInfo,
+    /// The table, or the first table below a UNION ALL; null if not known yet.
+    pub(super) rel: *mut pg_sys::RelOptInfo,
+    /// The range table entry of the table, or of the UNION ALL.
+    pub(super) relid: Index,
+    pub(super) is_union: bool,
+    /// Whether the entry is below the conditions in the join tree, on a side of it whose rows the
+    /// conditions filter.
+    pub(super) is_below: bool,
+    pub(super) found: *mut Found,
+}
+
+/// What conditions have needed. A site and those made of it share one.
+pub(super) struct Found {
+    /// The extension's functions.
+    functions: Option<Functions>,
+    /// The database's layout.
+    layout: Option<FoundLayout>,
+    /// The function that the plan was last made to depend on.
+    dependency: Oid,
+}
+
+impl Found {
+    pub(super) fn new() -> Self {
+        Self { functions: None, layout: None, dependency: pg_sys::InvalidOid }
+    }
+}
+
+impl Site {
+    /// Makes the plan depend on a function: a kept plan must notice when it is dropped, or when a
+    /// role may no longer call it.
+    pub(super) unsafe fn depend_on(&self, function: Oid) {
+        // SAFETY: whoever made the site has the place on its frame.
+        unsafe {
+            if (*self.found).dependency != function {
+                record_plan_function_dependency(self.root, function);
+                (*self.found).dependency = function;
+            }
+        }
+    }
+}
 
 /// An expression for an id's time, taken apart.
 pub(super) struct Time<'a> {
@@ -182,16 +226,17 @@ unsafe fn known_functions(site: &Site, candidate: Oid) -> Option<&Functions> {
     // SAFETY: `rewrite_conditions` has the place on its frame, and hands it to sites that end
     // before. It is written only while it holds `None`, so nothing refers to what is in it.
     unsafe {
-        if (*site.functions).is_none() {
+        let place = &raw mut (*site.found).functions;
+        if (*place).is_none() {
             let mut found = None;
             match catalog::known_functions(candidate) {
                 KnownFunctions::Yes(functions) => found = Some(functions),
                 KnownFunctions::No => (),
                 KnownFunctions::NotYet => find_functions(candidate, &mut found),
             }
-            site.functions.write(found);
+            place.write(found);
         }
-        (*site.functions).as_ref()
+        (*place).as_ref()
     }
 }
 
@@ -261,10 +306,10 @@ unsafe extern "C-unwind" fn calls(expression: *mut Node, function: *mut c_void) 
 #[derive(Clone, Copy)]
 pub(super) struct FoundLayout {
     /// The argument for the bound, null if there is none.
-    pub(super) layout: *mut pg_sys::Const,
-    pub(super) meaning: Option<Layout>,
+    layout: *mut pg_sys::Const,
+    meaning: Option<Layout>,
     /// The sequence that stores the database's layout, if that is the one to use.
-    pub(super) stored_in: Oid,
+    stored_in: Oid,
 }
 
 /// Finds the layout for a bound: the given one, or the database's.
@@ -390,11 +435,8 @@ struct Replaced<'a> {
 pub(super) unsafe fn null_time(functions: &Functions, id: *mut Node, layout: *mut pg_sys::Const) -> *mut Node {
     // SAFETY: an expression of type bigint, and one of type text.
     unsafe {
-        let (none, collation) = (pg_sys::InvalidOid, pg_sys::DEFAULT_COLLATION_OID);
-        let explicit = pg_sys::CoercionForm::COERCE_EXPLICIT_CALL;
-        let id = copyObjectImpl(id.cast());
-        let arguments = lappend(lappend(ptr::null_mut(), id), layout.cast());
-        makeFuncExpr(functions.time_of, pg_sys::TIMESTAMPTZOID, arguments, none, collation, explicit).cast()
+        let arguments = [copyObjectImpl(id.cast()).cast(), layout.cast()];
+        make_call(functions.time_of, pg_sys::TIMESTAMPTZOID, &arguments, pg_sys::DEFAULT_COLLATION_OID)
     }
 }
 
@@ -475,7 +517,7 @@ pub(super) unsafe fn layout_for_bound<'a>(
     // SAFETY: `rewrite_conditions` has the site's place on its frame. It is written only while it
     // holds `None`, so nothing refers to what is in it.
     unsafe {
-        let place = if given.is_null() { site.layout } else { ptr::from_mut(place) };
+        let place = if given.is_null() { &raw mut (*site.found).layout } else { ptr::from_mut(place) };
         if (*place).is_none() {
             let mut found = FoundLayout { layout: ptr::null_mut(), meaning: None, stored_in: pg_sys::InvalidOid };
             layout_argument(given, &mut found);

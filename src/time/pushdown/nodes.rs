@@ -31,7 +31,7 @@ unsafe extern "C-unwind" {
         constisnull: bool,
         constbyval: bool,
     ) -> *mut pg_sys::Const;
-    pub(super) fn makeFuncExpr(
+    fn makeFuncExpr(
         funcid: Oid,
         rettype: Oid,
         args: *mut List,
@@ -140,6 +140,18 @@ pub(super) unsafe fn compare(id: *mut Node, Operator(operator, function): Operat
         let clause = make_opclause(operator.into(), pg_sys::BOOLOID, false, id.cast(), bound.cast(), none, none);
         (*clause.cast::<pg_sys::OpExpr>()).opfuncid = function.into();
         clause.cast()
+    }
+}
+
+/// Makes a call of a function with those arguments that are not null, and their collation. The
+/// result has none.
+pub(super) unsafe fn make_call(function: Oid, result: Oid, arguments: &[*mut Node], collation: Oid) -> *mut Node {
+    let explicit = pg_sys::CoercionForm::COERCE_EXPLICIT_CALL;
+    // SAFETY: expressions of the types that the function takes.
+    unsafe {
+        let arguments = arguments.iter().filter(|argument| !argument.is_null());
+        let list = arguments.fold(ptr::null_mut(), |list, argument| lappend(list, argument.cast()));
+        makeFuncExpr(function, result, list, pg_sys::InvalidOid, collation, explicit).cast()
     }
 }
 

@@ -24,8 +24,7 @@ use pgrx::pg_sys::{
 #[cfg(any(feature = "pg15", feature = "pg16"))]
 use pgrx::pg_guard;
 
-use super::Site;
-use super::id_time::{Time, time_of};
+use super::id_time::{Found, Site, Time, time_of};
 #[cfg(not(any(feature = "pg15", feature = "pg16")))]
 use super::nodes::bms_is_member;
 use super::nodes::{
@@ -250,19 +249,8 @@ unsafe fn id_of(
                 (false, _) => (*class).ec_members,
             }
         };
-        let mut functions = None;
-        let mut layout = None;
-        let mut dependency = pg_sys::InvalidOid;
-        let site = Site {
-            root,
-            rel,
-            relid,
-            is_union: false,
-            is_below: false,
-            functions: &raw mut functions,
-            layout: &raw mut layout,
-            dependency: &raw mut dependency,
-        };
+        let mut found = Found::new();
+        let site = Site { root, rel, relid, is_union: false, is_below: false, found: &raw mut found };
         for cell in cells(members) {
             let member = cell.ptr_value.cast::<pg_sys::EquivalenceMember>();
             if bms_equal((*member).em_relids, (*rel).relids)

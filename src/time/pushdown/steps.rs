@@ -11,7 +11,7 @@ use std::{mem, ptr};
 use pgrx::pg_sys::{self, Node, NodeTag};
 use pgrx::prelude::*;
 
-use super::nodes::{cells, copyObjectImpl, lappend, makeBoolConst, makeFuncExpr, set_opfuncid, text};
+use super::nodes::{cells, copyObjectImpl, make_call, makeBoolConst, set_opfuncid, text};
 use super::operators::{Comparison, Type};
 use crate::postgres::catalog::{Functions, LimitFunction};
 use crate::postgres::text::Text;
@@ -55,45 +55,20 @@ impl Stepped {
     /// Returns the time that the expression is computed from. `None` if there are no steps.
     pub(super) unsafe fn time(&self) -> Option<*mut Node> {
         // SAFETY: an expression.
-        unsafe {
-            let mut inner = step_of(self.expression)?.inner;
-            while let Some(step) = step_of(inner) {
-                inner = step.inner;
-            }
-            Some(inner)
-        }
+        unsafe { time_inside(self.expression) }
     }
 
-    /// Returns whether a property holds for all arguments of the steps.
-    pub(super) unsafe fn all_arguments(&self, is_so: impl Fn(*mut Node) -> bool) -> bool {
-        // SAFETY: an expression.
-        unsafe {
-            let mut expression = self.expression;
-            while let Some(step) = step_of(expression) {
-                let arguments = step.undo.iter().flatten().flat_map(|undo| undo.arguments);
-                if !arguments.filter(|argument| !argument.is_null()).all(&is_so) {
-                    return false;
-                }
-                expression = step.inner;
-            }
-            true
-        }
+    /// Folds the arguments of the steps, until there is no result.
+    pub(super) unsafe fn fold_arguments<T>(&self, init: T, fold: impl Fn(T, *mut Node) -> Option<T>) -> Option<T> {
+        let arguments =
+            steps(self.expression).flat_map(|step| step.undo.into_iter().flatten()).flat_map(|undo| undo.arguments);
+        arguments.filter(|argument| !argument.is_null()).try_fold(init, fold)
     }
 
     /// Returns whether one of the steps is `date_bin`.
     pub(super) unsafe fn has_bins(&self) -> bool {
-        // SAFETY: an expression.
-        unsafe {
-            let mut expression = self.expression;
-            while let Some(step) = step_of(expression) {
-                let mut undo = step.undo.iter().flatten();
-                if undo.any(|undo| matches!(undo.function, LimitFunction::CeilOfBin | LimitFunction::CeilOfLocalBin)) {
-                    return true;
-                }
-                expression = step.inner;
-            }
-            false
-        }
+        let mut undo = steps(self.expression).flat_map(|step| step.undo.into_iter().flatten());
+        undo.any(|undo| matches!(undo.function, LimitFunction::CeilOfBin | LimitFunction::CeilOfLocalBin))
     }
 
     /// Makes the limit on the time, from what the expression is compared with.
@@ -161,9 +136,19 @@ impl Stepped {
     }
 }
 
+/// Returns the steps by which an expression is computed, from the outside in.
+fn steps(expression: *mut Node) -> impl Iterator<Item = TimeStep> {
+    // SAFETY: an expression.
+    std::iter::successors(unsafe { step_of(expression) }, |step| unsafe { step_of(step.inner) })
+}
+
+/// Returns the time that an expression is computed from in steps. `None` if there are no steps.
+pub(super) unsafe fn time_inside(expression: *mut Node) -> Option<*mut Node> {
+    steps(expression).last().map(|step| step.inner)
+}
+
 /// Makes a call of a function that makes a limit. It has those arguments that are not null.
 pub(super) unsafe fn call(functions: &Functions, function: LimitFunction, arguments: [*mut Node; 4]) -> *mut Node {
-    let explicit = pg_sys::CoercionForm::COERCE_EXPLICIT_CALL;
     let result = match function {
         LimitFunction::Local
         | LimitFunction::LocalOfDay
@@ -177,14 +162,7 @@ pub(super) unsafe fn call(functions: &Functions, function: LimitFunction, argume
         _ => pg_sys::TIMESTAMPTZOID,
     };
     // SAFETY: expressions of the types that the function takes.
-    unsafe {
-        let mut list = ptr::null_mut();
-        for argument in arguments.into_iter().filter(|argument| !argument.is_null()) {
-            list = lappend(list, argument.cast());
-        }
-        let (none, collation) = (pg_sys::InvalidOid, pg_sys::DEFAULT_COLLATION_OID);
-        makeFuncExpr(functions.limits[function as usize], result, list, none, collation, explicit).cast()
-    }
+    unsafe { make_call(functions.limits[function as usize], result, &arguments, pg_sys::DEFAULT_COLLATION_OID) }
 }
 
 /// Takes a step apart. `None` if the expression is not one.
