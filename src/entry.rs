@@ -15,7 +15,7 @@ use pgrx::{varatt_is_1b, varatt_is_1b_e, varatt_is_4b_u, vardata_any, varsize_an
 
 use crate::postgres::last_call::Call;
 use crate::time::undo;
-use crate::{functions, ids::dense, ids::next};
+use crate::{functions, ids::dense, ids::invalidation, ids::next};
 
 /// Called by PostgreSQL for `snowflake_next()`.
 ///
@@ -67,7 +67,7 @@ pub unsafe extern "C-unwind" fn snowflake_segment_next_entry(fcinfo: pg_sys::Fun
     }
     // SAFETY: as above.
     let function = if call.is_null() { pg_sys::InvalidOid } else { unsafe { (*call).fn_oid } };
-    dense::note_function(function);
+    invalidation::function_called(function);
     // SAFETY: the function has one argument, a text. It is STRICT unless an operator changes that.
     let name = unsafe {
         let argument = (*fcinfo).args.as_slice(1)[0];

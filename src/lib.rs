@@ -30,10 +30,10 @@
 //!   |
 //! ids/                 what a session does to draw
 //!   utility            DISCARD, which forgets the session's last id
+//!   invalidation       what a session forgets, and when; what makes known marks wrong
 //!   next             * drawing: checks, the fast path, what is counted
 //!   dense            * drawing dense values: a tag's place, the fast path, waiting for a block
 //!   layouts          * the layouts that this session uses
-//!   invalidation       what makes known marks wrong: drops, restored dumps, rollbacks
 //!   settled          * up to which id a reader misses nothing: refusals, one answer for a statement
 //!   prepared           what a prepared transaction has drawn, through restarts
 //!   database_mark    * a database's mark: what the core's protocol runs over

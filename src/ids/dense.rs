@@ -36,19 +36,15 @@ static CHECKED_FLEET: Local<i64> = Local::new(-1);
 /// The function that this session has called last.
 static FUNCTION: Local<Oid> = Local::new(pg_sys::InvalidOid);
 
-/// Notes which function is called. If it is another one than before, the extension was dropped and
-/// created again, or that was rolled back: the database may not know its fleet any more. Raises
-/// nothing.
+/// Notes which function is called. Returns whether it is another one than before.
 #[inline]
-pub fn note_function(function: Oid) {
-    if FUNCTION.replace(function) != function {
-        forget();
-    }
+pub fn is_other_function(function: Oid) -> bool {
+    FUNCTION.replace(function) != function
 }
 
 /// Forgets what this session has found and checked.
 #[cold]
-fn forget() {
+pub fn forget() {
     CHECKED_FLEET.set(-1);
     FOUND.iter().for_each(|found| found.set(None));
 }
@@ -117,7 +113,7 @@ pub fn one(tag: &[u8]) -> Result<i64, Error> {
 /// As for [`one`], and [`Error::NegativeCount`]. Each item can fail in the same way.
 pub fn batch(tag: &[u8], count: i32) -> Result<impl Iterator<Item = Result<i64, Error>> + use<>, Error> {
     let mut left = u32::try_from(count).map_err(|_| Error::NegativeCount(count))?;
-    // Another function than the one that `note_function` notes.
+    // Another function than the one that `is_other_function` notes.
     CHECKED_FLEET.set(-1);
     check_length(tag)?;
     let source = TagSource::find(c"snowflake_segment_batch()", &to_utf8(tag))?;

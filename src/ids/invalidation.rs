@@ -1,11 +1,21 @@
-//! What invalidates the known marks of a database: objects that are created or dropped, dumps that
-//! are restored, transactions that are rolled back. Also tells `settled.rs` when transactions end.
+//! What a session forgets, and when. Also what makes known marks wrong: objects that are created or
+//! dropped, dumps that are restored, transactions that are rolled back.
+//!
+//! | event | noticed by | the session forgets |
+//! |---|---|---|
+//! | a transaction ends, is prepared or is rolled back | `transaction_ends` | its first id, that it can read the database's ids, that it is prepared, whether it has called `setval` or made relations |
+//! | a rollback of all or a part of it, or PREPARE TRANSACTION, where it has made or dropped relations | `forget_what_was_made` | the marks and the tick that it draws by |
+//! | `DISCARD ALL`, `DISCARD SEQUENCES` | `discard`, from `utility.rs` | its last id, which a pooler's next client must not see |
+//! | the extension was created anew | `function_called`, from `entry.rs` | the tags' places, and the fleet of the database |
+//! | other marks are the database's | `remember` in `database_mark.rs` | the tick, and the leased numbers that it draws with |
+//!
+//! Each file has its statics, and a function that forgets them. PostgreSQL itself reports changes
+//! of what `postgres/catalog.rs` remembers.
 //!
 //! The session that drops a sequence or a database forgets or releases its published marks. The
-//! session that has set a sequence rechecks the marks before it commits. When a rollback removes a
-//! sequence, the session that created it forgets its marks. The hooks and callbacks here must stay
-//! plain, with no guard and no destructor, because an ERROR may pass them. PostgreSQL does not
-//! limit their number.
+//! session that has set a sequence rechecks the marks before it commits. The hooks and callbacks
+//! here must stay plain, with no guard and no destructor, because an ERROR may pass them.
+//! PostgreSQL does not limit their number.
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
@@ -18,7 +28,9 @@ use snowflake_core::published::Published;
 
 use crate::error::OrRaise;
 use crate::ids::database_mark;
+use crate::ids::dense;
 use crate::ids::members;
+use crate::ids::next;
 use crate::ids::prepared;
 use crate::ids::sequence::Sequence;
 use crate::ids::settled;
@@ -101,16 +113,7 @@ unsafe extern "C-unwind" fn object_accessed(
 unsafe extern "C-unwind" fn transaction_ends(event: pg_sys::XactEvent::Type, _: *mut c_void) {
     use pg_sys::XactEvent::{XACT_EVENT_COMMIT, XACT_EVENT_PRE_COMMIT, XACT_EVENT_PRE_PREPARE};
     if event != XACT_EVENT_PRE_COMMIT && event != XACT_EVENT_PRE_PREPARE {
-        // PostgreSQL has made the end visible before.
-        settled::end_transaction(event == XACT_EVENT_COMMIT);
-        if event != XACT_EVENT_COMMIT {
-            // After PREPARE TRANSACTION too, this session no longer sees what it has created.
-            forget_what_was_made();
-        }
-        database_mark::end_transaction();
-        prepared::end_transaction();
-        CALLS_SETVAL.set(false);
-        MAKES_RELATIONS.set(false);
+        forget_transaction(event == XACT_EVENT_COMMIT);
         return;
     }
     if event == XACT_EVENT_PRE_PREPARE {
@@ -157,6 +160,34 @@ unsafe extern "C-unwind" fn part_of_transaction_ends(
 ) {
     if event == pg_sys::SubXactEvent::SUBXACT_EVENT_ABORT_SUB {
         forget_what_was_made();
+    }
+}
+
+/// Forgets what holds for one transaction only, once PostgreSQL has made its end visible.
+fn forget_transaction(has_committed: bool) {
+    settled::end_transaction(has_committed);
+    if !has_committed {
+        // After PREPARE TRANSACTION too, this session no longer sees what it has created.
+        forget_what_was_made();
+    }
+    database_mark::end_transaction();
+    prepared::end_transaction();
+    CALLS_SETVAL.set(false);
+    MAKES_RELATIONS.set(false);
+}
+
+/// Forgets what a pooler's next client must not see. Raises nothing.
+pub fn discard() {
+    next::forget_last();
+}
+
+/// Notes which function draws a dense value. If it is another one than before, the extension was
+/// dropped and created again, or that was rolled back: the database may not know its fleet any
+/// more. Raises nothing.
+#[inline]
+pub fn function_called(function: pg_sys::Oid) {
+    if dense::is_other_function(function) {
+        dense::forget();
     }
 }
 

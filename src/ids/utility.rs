@@ -13,7 +13,7 @@ use std::ffi::c_char;
 
 use pgrx::pg_sys::{self, NodeTag};
 
-use crate::ids::{next, prepared};
+use crate::ids::{invalidation, prepared};
 use crate::postgres::backend;
 use crate::postgres::local::Local;
 
@@ -105,7 +105,7 @@ unsafe extern "C-unwind" fn process(
         run(pstmt, query_string, read_only_tree, context, params, query_env, dest, completion);
         // Only now, because a DISCARD ALL that is refused in a transaction discards nothing.
         if forgets {
-            next::forget_last();
+            invalidation::discard();
         }
     }
 }
