@@ -22,7 +22,7 @@
 //! - [`pods`]: containers as Kubernetes starts them
 //! - [`pooler`]: PgBouncer in front of a server
 //! - [`clients`]: programs that use PostgreSQL clients as applications do
-//! - [`monitoring`]: Prometheus and its exporters, which watch servers
+//! - [`monitoring`]: the figures of servers, judged by the alerts; Prometheus and its exporters
 //! - [`pages`]: the examples of the README and of `docs`
 //! - [`operator`]: the program with which operators use a registry
 //! - [`registry`]: a fleet's registry, its members, and an oracle for their leases
