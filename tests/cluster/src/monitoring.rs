@@ -1,8 +1,8 @@
 //! The figures of `monitoring`, judged by its alerts; and Prometheus with exporters.
 //!
-//! The programs are the real ones. They listen on ports of 127.0.0.1, and give away figures only. Each
-//! has its own directory below the scratch directory as its working directory, by which the reaper
-//! knows it.
+//! The programs are the real ones. They listen on ports of 127.0.0.1, and give away figures only.
+//! Each has its own directory below the scratch directory as its working directory, by which the
+//! reaper knows it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::env;
@@ -138,8 +138,11 @@ pub fn read_figures(server: &Server, file: &str) -> Result<Figures, postgres::Er
     Ok(figures)
 }
 
-/// Returns the queries of a file: name, SQL, columns, and which columns are labels.
-fn queries(file: &str) -> Vec<(String, String, Vec<(String, bool)>)> {
+/// A query's name, its SQL, and its columns, each with whether it is a label.
+type Query = (String, String, Vec<(String, bool)>);
+
+/// Returns the queries of a file.
+fn queries(file: &str) -> Vec<Query> {
     let mut queries = Vec::new();
     for line in read_monitoring_file(file).lines() {
         if let Some(name) = line.strip_suffix(':').filter(|name| !name.starts_with([' ', '#'])) {
