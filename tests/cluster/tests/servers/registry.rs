@@ -621,7 +621,7 @@ fn a_server_that_cannot_be_reached_is_named_in_libpqs_words() {
     says("host=/nonexistent", "No such file or directory");
     says(&format!("{} dbname=nonexistent", server.registry_conninfo()), "does not exist");
     says(&format!("{} target_session_attrs=standby", server.registry_conninfo()), "standby");
-    says("hots=a", "invalid connection option");
+    says("hots=a", "not a connection string of libpq");
     let garbage = listener(|mut stream| {
         let _ = stream.read(&mut [0; 1000]);
         let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n");

@@ -113,5 +113,5 @@ fn the_counts_of_a_busy_etcd_never_fall() {
         let threads: Vec<_> = (0..30).map(|_| scope.spawn(renew)).collect();
         threads.into_iter().for_each(|thread| thread.join().expect("its registry has not lost"));
     });
-    assert!(etcd.fleet().contains(" generation=1 "), "no generation has begun: {}", etcd.fleet());
+    assert!(etcd.fleet().contains("\"generation\":1,"), "no generation has begun: {}", etcd.fleet());
 }
