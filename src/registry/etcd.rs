@@ -226,7 +226,7 @@ mod tests {
 
     const NOW: Incarnation = Incarnation { store: 7, timeline: 0, counts: [2, 5] };
 
-    const FLEET: &str = r#"{"uuid": "1", "note": "x", "version": "9"}"#;
+    const FLEET: &str = r#"{"uuid": "00000000-0000-0000-0000-000000000001", "note": "x", "version": "9"}"#;
 
     const SEVEN: &str = r#"{"cluster_name":"","count":"1","from_ms":10,"generation":1,"holder":"00000000-0000-0000-0000-0000000000aa","host":"a","nonce":"3","offset_ms":0,"port":1,"renewed_ms":0,"server":"5","until_ms":20,"version":"1"}"#;
 
@@ -353,7 +353,10 @@ mod tests {
 
     #[test]
     fn only_an_operator_changes_a_fleet_that_is_closed() {
-        let closed = [("fleet", r#"{"uuid": "1", "version": "9", "closed": true}"#), ("numbers/-/7", SEVEN)];
+        let closed = [
+            ("fleet", r#"{"uuid": "00000000-0000-0000-0000-000000000001", "version": "9", "closed": true}"#),
+            ("numbers/-/7", SEVEN),
+        ];
         for changes in [vec![], vec![number(Some(3), renewed())]] {
             assert!(etcd(false, &closed).prepared(&swap(changes.clone())).is_none());
             assert!(etcd(true, &closed).prepared(&swap(changes)).is_some());

@@ -16,6 +16,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value, json};
 use snowflake_core::registry::{Fleet, Incarnation, NumberRecord, TagRecord};
 use snowflake_core::segment::{END, LONGEST_BLOCK};
+use uuid::Uuid;
 
 /// A record's fields by their names.
 pub type Fields = Map<String, Value>;
@@ -117,26 +118,6 @@ impl Visitor<'_> for AnyInt {
     }
 }
 
-/// 128 bits, which are a uuid in PostgreSQL.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Uuid(pub u128);
-
-impl Serialize for Uuid {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let hex = format!("{:032x}", self.0);
-        let [a, b, c, d, e] = [0..8, 8..12, 12..16, 16..20, 20..32].map(|part| &hex[part]);
-        serializer.collect_str(&format_args!("{a}-{b}-{c}-{d}-{e}"))
-    }
-}
-
-impl<'de> Deserialize<'de> for Uuid {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        let wrong = |_| D::Error::invalid_value(Unexpected::Str(&text), &"a uuid");
-        u128::from_str_radix(&text.replace('-', ""), 16).map(Self).map_err(wrong)
-    }
-}
-
 /// The fleet's record.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct FleetRow {
@@ -175,7 +156,7 @@ impl From<&Fleet> for FleetRow {
         let (first_worker, last_worker) = fleet.range.unzip();
         let Incarnation { store, timeline, counts: [term, unseen] } = fleet.incarnation;
         Self {
-            uuid: Uuid(fleet.uuid),
+            uuid: Uuid::from_u128(fleet.uuid),
             layout: layout.map(|layout| Bits(layout.cast_unsigned())),
             backup,
             first_worker: first_worker.map(Int),
@@ -202,7 +183,7 @@ impl From<&Fleet> for FleetRow {
 impl From<FleetRow> for Fleet {
     fn from(row: FleetRow) -> Self {
         Self {
-            uuid: row.uuid.0,
+            uuid: row.uuid.as_u128(),
             layout: row.layout.map(|layout| layout.0.cast_signed()).zip(row.backup),
             range: row.first_worker.map(|first| first.0).zip(row.last_worker.map(|last| last.0)),
             loses_nothing: row.loses_nothing,
@@ -242,7 +223,7 @@ pub(crate) struct NumberRow {
 impl From<&NumberRecord> for NumberRow {
     fn from(record: &NumberRecord) -> Self {
         Self {
-            holder: Uuid(record.holder),
+            holder: Uuid::from_u128(record.holder),
             nonce: Bits(record.nonce),
             count: Bits(record.count),
             server: Bits(record.server),
@@ -258,7 +239,7 @@ impl From<&NumberRecord> for NumberRow {
 impl From<NumberRow> for NumberRecord {
     fn from(row: NumberRow) -> Self {
         Self {
-            holder: row.holder.0,
+            holder: row.holder.as_u128(),
             nonce: row.nonce.0,
             count: row.count.0,
             server: row.server.0,
@@ -294,14 +275,15 @@ fn end() -> Int<i64> {
 
 /// A number from 1 to a greatest one. What is written is left to the registry's own check.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-#[serde(try_from = "u32")]
+#[serde(try_from = "Int<i64>")]
 struct UpTo<const MOST: u32>(u32);
 
-impl<const MOST: u32> TryFrom<u32> for UpTo<MOST> {
+impl<const MOST: u32> TryFrom<Int<i64>> for UpTo<MOST> {
     type Error = String;
 
-    fn try_from(number: u32) -> Result<Self, String> {
-        if (1..=MOST).contains(&number) { Ok(Self(number)) } else { Err(format!("{number} is not from 1 to {MOST}")) }
+    fn try_from(Int(number): Int<i64>) -> Result<Self, String> {
+        let fits = u32::try_from(number).ok().filter(|number| (1..=MOST).contains(number));
+        fits.map(Self).ok_or_else(|| format!("{number} is not from 1 to {MOST}"))
     }
 }
 

@@ -208,7 +208,7 @@ pub(super) fn shown(part: &Value) -> String {
 mod tests {
     use super::*;
 
-    const UUID: &str = r#"{"uuid": "1"}"#;
+    const UUID: &str = r#"{"uuid": "00000000-0000-0000-0000-000000000001"}"#;
 
     fn keys() -> Keys {
         Keys::new("/snowflake_id/".to_owned(), "a/b")

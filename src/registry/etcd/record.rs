@@ -249,10 +249,13 @@ mod tests {
         assert_eq!(made.uuid, 0x1b4e_28ba_2fa1_41d2_883f_0016_d3cc_a427);
         assert_eq!((made.layout, made.range, made.incarnation, made.generation), (None, None, NOW, 1));
         // One that was restored at the very beginning has no counts.
-        let stored = fleet(r#"{"uuid": "1", "store": "0"}"#, NOW).unwrap().unwrap();
+        let stored = fleet(r#"{"uuid": "00000000-0000-0000-0000-000000000001", "store": "0"}"#, NOW).unwrap().unwrap();
         assert_eq!(stored.incarnation, Incarnation { store: 0, timeline: 0, counts: [0; 2] });
         // What only PostgreSQL has.
-        let odd = fleet(r#"{"uuid": "1", "store": 7, "timeline": 9, "loses_nothing": true, "grace_ms": 5}"#, NOW);
+        let odd = fleet(
+            r#"{"uuid": "00000000-0000-0000-0000-000000000001", "store": 7, "timeline": 9, "loses_nothing": true, "grace_ms": 5}"#,
+            NOW,
+        );
         let odd = odd.unwrap().unwrap();
         assert_eq!((odd.incarnation.timeline, odd.loses_nothing, odd.grace_ms), (0, false, 0));
     }
@@ -270,10 +273,10 @@ mod tests {
             r#"{"layout": 1}"#,
             r#"{"uuid": "x"}"#,
             r#"{"uuid": 1}"#,
-            r#"{"uuid": "1", "first_worker": "many"}"#,
-            r#"{"uuid": "1", "closed": "yes"}"#,
-            r#"{"uuid": "1", "store": "x"}"#,
-            r#"{"uuid": "1", "format": "x"}"#,
+            r#"{"uuid": "00000000-0000-0000-0000-000000000001", "first_worker": "many"}"#,
+            r#"{"uuid": "00000000-0000-0000-0000-000000000001", "closed": "yes"}"#,
+            r#"{"uuid": "00000000-0000-0000-0000-000000000001", "store": "x"}"#,
+            r#"{"uuid": "00000000-0000-0000-0000-000000000001", "format": "x"}"#,
         ] {
             assert!(fleet(wrong, NOW).is_err(), "{wrong}");
         }
@@ -298,6 +301,7 @@ mod tests {
             let text = tag_text(None, &TagRecord { next, ..TAG });
             assert_eq!(parse(&text).unwrap()["next_value"], written);
             assert_eq!(tag(&with(&text, "next_value", Some(json!(next)))).unwrap().next, next);
+            assert_eq!(tag(&with(&text, "least_step", Some(json!("5")))).unwrap().steps.0, 5);
         }
     }
 

@@ -5,9 +5,10 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use snowflake_core::registry::{Incarnation, NumberKey, NumberRecord, TagRecord};
 use snowflake_core::tag::Tag;
+use uuid::Uuid;
 
 use crate::config::MemberName;
-use crate::record::{self, Bits, Uuid};
+use crate::record::{self, Bits};
 
 /// The datacenter of a layout without that field.
 pub(super) const NO_DATACENTER: i64 = -1;
@@ -91,7 +92,7 @@ impl Writer<'_> {
             Self::Operator if record.server == 0 || was.is_none() => (&MemberName::default(), None),
             Self::Operator => return change,
         };
-        change["secret"] = json!(secret.map(Uuid));
+        change["secret"] = json!(secret.map(Uuid::from_u128));
         for (field, value) in record::fields(name) {
             change[field] = value;
         }
@@ -104,7 +105,7 @@ impl Writer<'_> {
         change["tag"] = json!(tag.as_str());
         change["was"] = json!(was.map(Bits));
         change["secret"] = match self {
-            Self::Server(_, secret) => json!(Uuid(secret)),
+            Self::Server(_, secret) => json!(Uuid::from_u128(secret)),
             // What servers have had before it, none gives back.
             Self::Operator => Value::Null,
         };
