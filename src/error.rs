@@ -89,8 +89,9 @@ pub enum Error {
     TypedAndLeased(i32),
     /// The layout has no worker field, so there is no number to lease.
     NothingToLease(Layout),
-    /// The server has no leased number now, or may not draw any more with it: why, in words.
-    NoLease(Box<Report>),
+    /// The server does not have what the registry gives it, a number or a block of values: why, in
+    /// words.
+    NotSupplied(Box<Report>),
     /// Dense values are drawn on a server without a registry.
     NoRegistry,
     /// A text that is not the name of a tag.
@@ -105,8 +106,6 @@ pub enum Error {
     TagTooFar { tag: String, fleet: String },
     /// This many tags are in use on this server, which is the limit.
     TooManyTags(usize),
-    /// Both blocks of a tag are used up, and no other one has come: why, in words.
-    NoBlock(Box<Report>),
     /// `snowflake_settled()` on a standby.
     SettledOnStandby,
     /// `snowflake_settled()` on a server with two lanes.
@@ -550,7 +549,7 @@ impl Reportable for Error {
                 format!("layout \"{}\" has no worker number that a registry could lease", known_as(layout)),
             )
             .hint("Choose a layout with a worker field, or remove \"snowflake_id.registry\"."),
-            Self::NoLease(why) | Self::NoBlock(why) => (**why).clone(),
+            Self::NotSupplied(why) => (**why).clone(),
             Self::NoRegistry => Report::new(
                 ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
                 "this server has no registry, from which the values of a tag come",

@@ -101,7 +101,7 @@ pub fn check_length(name: &[u8]) -> Result<(), Error> {
 /// # Errors
 /// [`Error::NotPreloaded`], [`Error::NoRegistry`], [`Error::Tag`], [`Error::UnknownTag`],
 /// [`Error::TagEnded`], [`Error::NoJump`], [`Error::TagTooFar`], [`Error::TooManyTags`],
-/// [`Error::NoBlock`], [`Error::OtherFleet`]. PostgreSQL itself raises what `nextval` refuses.
+/// [`Error::NotSupplied`], [`Error::OtherFleet`]. PostgreSQL itself raises what `nextval` refuses.
 pub fn one(tag: &[u8]) -> Result<i64, Error> {
     check_length(tag)?;
     Ok(TagSource::find(c"snowflake_segment_next()", &to_utf8(tag))?.draw(1)?.first)
@@ -325,7 +325,7 @@ impl TagSource {
     fn why_none(&self) -> Error {
         let (failing, runs) = (self.tags.failing(), self.tags.has_worker());
         let worker = WorkerSeen { failing, runs, can_run: lease_status::can_lease() };
-        Error::NoBlock(Box::new(no_block(self.tag.as_str(), &worker)))
+        Error::NotSupplied(Box::new(no_block(self.tag.as_str(), &worker)))
     }
 }
 
@@ -333,7 +333,7 @@ impl TagSource {
 #[cold]
 fn note_refusal(error: &Error) {
     let is_operators =
-        matches!(error, Error::NoBlock(_) | Error::TagEnded(_) | Error::NoJump { .. } | Error::TagTooFar { .. });
+        matches!(error, Error::NotSupplied(_) | Error::TagEnded(_) | Error::NoJump { .. } | Error::TagTooFar { .. });
     if is_operators && shmem::is_due(Topic::BlockRefused, MINUTE_MS) {
         error.report().log("draws are refused");
     }

@@ -184,7 +184,7 @@ impl draw::DrawingSession for BackendSession {
 /// Draws one id.
 ///
 /// # Errors
-/// [`Error::NotPreloaded`], [`Error::NotSet`], [`Error::NoLease`], [`Error::ClockBeforeEpoch`],
+/// [`Error::NotPreloaded`], [`Error::NotSet`], [`Error::NotSupplied`], [`Error::ClockBeforeEpoch`],
 /// [`Error::TimeUsedUp`], [`Error::ClockStepBack`], and those of
 /// [`Mark::make_way`](snowflake_core::mark::Mark::make_way), as [`Error`] words them. PostgreSQL
 /// itself raises what `nextval` refuses.
@@ -340,7 +340,7 @@ pub fn accept_layout() -> Result<(), Error> {
 /// Lets the server's fleet draw ids in this database from now on.
 ///
 /// # Errors
-/// [`Error::NotPreloaded`], [`Error::NotSet`], [`Error::NotLeased`], [`Error::NoLease`],
+/// [`Error::NotPreloaded`], [`Error::NotSet`], [`Error::NotLeased`], [`Error::NotSupplied`],
 /// [`Error::NoExtension`], [`Error::OldObjects`], [`Error::Jumped`].
 pub fn accept_fleet() -> Result<(), Error> {
     let layout = writable_layout(c"snowflake_accept_fleet()")?;

@@ -116,7 +116,7 @@ pub fn read() -> Result<Option<IdStamp>, Error> {
 /// Returns what ids are drawn with now.
 ///
 /// # Errors
-/// As for [`read`], and [`Error::NoLease`].
+/// As for [`read`], and [`Error::NotSupplied`].
 pub fn current() -> Result<IdStamp, Error> {
     read()?.ok_or_else(no_lease)
 }

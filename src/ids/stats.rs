@@ -46,7 +46,7 @@ pub fn note_refusal(error: &Error) {
         Error::BehindMark { .. } => (Counter::MarkRefused, Topic::MarkRefused),
         Error::OtherLayout { .. } => (Counter::LayoutRefused, Topic::LayoutRefused),
         Error::NotSet(_) => (Counter::NumberRefused, Topic::NumberRefused),
-        Error::NoLease(_) => (Counter::LeaseRefused, Topic::LeaseRefused),
+        Error::NotSupplied(_) => (Counter::LeaseRefused, Topic::LeaseRefused),
         Error::OtherFleet { .. } => (Counter::FleetRefused, Topic::FleetRefused),
         Error::TimeUsedUp(_) => (Counter::TimeUsedUpRefused, Topic::TimeUsedUpRefused),
         Error::TooManyDatabases(_) => (Counter::DatabasesRefused, Topic::DatabasesRefused),

@@ -71,7 +71,7 @@ impl LeaseStatus {
     pub fn why_none(&self) -> Error {
         let worker = WorkerSeen { failing: self.failing, runs: self.pid != 0, can_run: can_lease() };
         let over_ms = self.held.map(|held| held.until_ms);
-        Error::NoLease(Box::new(no_lease(over_ms, self.gap.map(|(_, until_ms)| until_ms), &worker)))
+        Error::NotSupplied(Box::new(no_lease(over_ms, self.gap.map(|(_, until_ms)| until_ms), &worker)))
     }
 }
 
