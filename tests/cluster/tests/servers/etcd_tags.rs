@@ -261,17 +261,24 @@ fn a_record_is_changed_with_etcdctl_and_jq_and_servers_keep_the_change() {
         return skip(NO_ETCD);
     }
     if Command::new("jq").arg("--version").output().is_err() {
-        return skip("jq is not installed");
+        return skip("jq is not installed (make setup)");
     }
     let etcd = registry(1);
     create(&etcd, "orders", ("10", "20"));
     etcd.operate(&["set-tag", "orders", "--description", "order numbers"]);
-    let said = etcd
-        .shell(&block("etcd-edit").lines().map(|line| line.trim_start_matches("$ ")).collect::<Vec<_>>().join("\n"));
-    assert_eq!(said, "OK\n\"asked by the shop\"\n");
-    assert_eq!(TagMember::new(&etcd.address()).draw("orders", 10), run(1, 10));
-    let record = etcd.ctl(&["get", "--print-value-only", "/snowflake_id/default/tags/orders"]);
-    let record: Value = serde_json::from_str(&record).unwrap();
+    let record = || -> Value {
+        let record = etcd.ctl(&["get", "--print-value-only", "/snowflake_id/default/tags/orders"]);
+        serde_json::from_str(&record).unwrap()
+    };
+    let commands = block("etcd-edit").replace("$ ", "");
+    // A server that reserves a block after the record was read.
+    let (read, write) = commands.split_once("new=").expect("a line makes the new record");
+    let meanwhile = r#"etcdctl put "$key" "$(jq -c '.next_value = 41' <<<"$old")""#;
+    assert_eq!(etcd.shell(&format!("{read}{meanwhile}\nnew={write}")), "OK\nFAILURE\n");
+    assert_eq!((&record()["next_value"], &record()["note"]), (&json!(41), &Value::Null));
+    assert_eq!(etcd.shell(&commands), "SUCCESS\n\nOK\n");
+    assert_eq!(TagMember::new(&etcd.address()).draw("orders", 10), run(41, 10));
+    let record = record();
     assert_eq!((&record["note"], &record["description"]), (&json!("asked by the shop"), &json!("order numbers")));
-    assert!(record["next_value"].as_i64() > Some(10), "{record}");
+    assert!(record["next_value"].as_i64() > Some(50), "{record}");
 }
