@@ -30,13 +30,15 @@ enum Found {
     Fleet,
 }
 
-fn look(registry: &Registry) -> Result<Found, Report> {
+fn look(registry: &Registry, is_dry: bool) -> Result<Found, Report> {
     match registry.read(&Wanted::default()) {
         Ok(_) => Ok(Found::Fleet),
         Err(RegistryError::NoSchema) => Ok(Found::Nothing),
         Err(error) if is_no_fleet(&error) => Ok(Found::NoFleet),
-        // The file says better what it is for.
-        Err(RegistryError::OtherVersion(_)) => Ok(Found::Fleet),
+        // The file brings what is missing, and says better which version it is for.
+        Err(RegistryError::OtherVersion(found)) if is_postgres(registry) && !(is_dry && found.is_some()) => {
+            Ok(Found::Fleet)
+        }
         Err(error) => Err(failed(error)),
     }
 }
@@ -77,7 +79,7 @@ pub fn create(
     changing: Changing,
     random: &mut Random,
 ) -> Result<Said, Report> {
-    let found = look(registry)?;
+    let found = look(registry, changing.dry_run)?;
     let is_postgres = is_postgres(registry);
     if !is_postgres && owner.is_some() {
         return Err(misused("etcd has no owner of a registry").hint("Leave --owner out."));
@@ -180,7 +182,7 @@ pub fn lost(
     let blank = new_fleet(uuid.unwrap_or_else(|| random.uuid()), NO_INCARNATION, random.next());
     lost_fleet(&blank, 0, lease_ms, skew_ms, 0).map_err(forbidden)?;
     let operation = Operation::Lost { lease_ms, skew_ms, uuid };
-    let found = look(registry)?;
+    let found = look(registry, changing.dry_run)?;
     let mut made = Vec::new();
     let is_made_by_file = is_postgres(registry) && found == Found::Nothing && fleet == FIRST_FLEET;
     if found == Found::Fleet {

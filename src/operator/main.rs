@@ -310,19 +310,9 @@ impl Session {
         changing: Changing,
         has_person: bool,
     ) -> Result<Said, Report> {
-        let text = |text: &String| if text.is_empty() { Json::Null } else { json!(text) };
         let is_new = matches!(operation, Operation::CreateTag { .. });
-        let more: Vec<_> = values
-            .description
-            .iter()
-            .map(|description| Changed {
-                record: format!("tag \"{tag}\""),
-                field: "description".to_owned(),
-                old: (!is_new).then(|| text(&old.clone().unwrap_or_default())),
-                new: Some(text(description)),
-            })
-            .filter(|changed| changed.old != changed.new)
-            .collect();
+        let described = |new: &String| described(tag, (!is_new).then(|| old.unwrap_or_default()), new);
+        let more = values.description.as_ref().map(described).unwrap_or_default();
         let change = Change { command, fleet: &self.fleet, store: &*self.registry, changing, has_person };
         let said = change.perform_with(operation, &mut self.random, more)?;
         if let Some(description) = values.description.as_ref().filter(|_| !changing.dry_run) {
@@ -350,10 +340,7 @@ impl Session {
             if !self.registry.read(&Wanted::tags(vec![tag])).map_err(failed)?.tags.contains_key(&tag) {
                 return Err(words::refusal(&Refusal::NoSuchTag { tag }, &self.fleet));
             }
-            let (old, new) = (old.unwrap_or_default(), description.clone());
-            let (old, new) = (Some(json!(old)), Some(json!(new)));
-            let changed = Changed { record: format!("tag \"{tag}\""), field: "description".to_owned(), old, new };
-            let changes: Vec<_> = Some(changed).filter(|changed| changed.old != changed.new).into_iter().collect();
+            let changes = described(tag, Some(old.unwrap_or_default()), description);
             let said = vec![format!("Tag \"{tag}\" is described.")];
             if changing.dry_run {
                 return Ok(change::dry(&changes, said));
@@ -476,6 +463,15 @@ impl Session {
             thread::sleep(Duration::from_millis(interval.0.unsigned_abs()));
         }
     }
+}
+
+/// Returns what another description changes. The old one is empty if there is none, and `None` if
+/// the tag is new.
+fn described(tag: Tag, old: Option<String>, new: &str) -> Vec<Changed> {
+    let text = |text: &str| if text.is_empty() { Json::Null } else { json!(text) };
+    let (old, new) = (old.as_deref().map(text), Some(text(new)));
+    let changed = Changed { record: format!("tag \"{tag}\""), field: "description".to_owned(), old, new };
+    Some(changed).filter(|changed| changed.old != changed.new).into_iter().collect()
 }
 
 /// How long a server may take to make a number's record.

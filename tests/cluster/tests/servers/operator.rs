@@ -272,6 +272,49 @@ fn every_command_keeps_to_the_schema_of_the_page(registry: &Registry) {
     assert_eq!(run, commands);
 }
 
+/// Each command names the format of the registry, and the one that it needs, and changes nothing.
+fn refuses_another_format(operated: impl Operated + 'static) {
+    let registry = Registry { operated: Box::new(operated), conninfo: String::new() };
+    let lost = ["lost", "--lease", "10 min", "--skew", "1 min"];
+    for command in [
+        &["show"][..],
+        &["create"],
+        &["create", "--dry-run"],
+        &["create", "--range", "0", "9"],
+        &["add-fleet", "default"],
+        &[&lost[..], &["--yes"]].concat(),
+        &[&lost[..], &["--dry-run"]].concat(),
+        &["set-range", "0", "9"],
+        &["create-tag", "orders"],
+    ] {
+        let said = registry.fails(1, command);
+        assert!(said.contains("version 1") && said.contains("version 2"), "{command:?}: {said}");
+    }
+    let (status, said, _) = registry.run(&["check"]);
+    assert!(status == 4 && said.contains("registry has version 1, but this program needs version 2"), "{said}");
+}
+
+#[test]
+fn a_postgresql_of_another_format_is_refused_with_both_numbers() {
+    let server = Server::builder().durable().without_preload().start();
+    server.make_registry();
+    let version = "CREATE OR REPLACE FUNCTION snowflake_registry.version() RETURNS integer";
+    let old = format!("{version} LANGUAGE sql STABLE AS 'SELECT 1'");
+    server.connect().batch_execute(&old).expect("a superuser may");
+    refuses_another_format(server);
+}
+
+#[test]
+fn an_etcd_of_another_format_is_refused_with_both_numbers() {
+    if !has_etcd() {
+        return skip(NO_ETCD);
+    }
+    let etcd = Etcd::start(1);
+    // As builds before the release have written it.
+    etcd.ctl(&["put", "/snowflake_id/default/fleet", "format=1 uuid=1b4e28ba2fa141d2883f0016d3cca427 closed=false"]);
+    refuses_another_format(etcd);
+}
+
 fn a_range_is_set_or_refused(registry: &Registry) {
     let oracle = Oracle::new();
     let member = registry.member(&oracle);
@@ -441,7 +484,8 @@ fn tags_are_made_changed_and_deleted(registry: &Registry) {
     let expected = [("next_value", 250_000), ("least_step", 10), ("greatest_step", 50), ("jump", 6)];
     assert_eq!(expected.map(|(name, _)| tag[name].as_i64()), expected.map(|(_, value)| Some(value)));
     assert_eq!((&tag["description"], &tag["state"]), (&"Gr\u{f6}\u{df}e".into(), &"open".into()));
-    registry.ok(&["set-tag", "invoices", "--description", ""]);
+    let said = registry.ok(&["set-tag", "invoices", "--description", "", "--json"]);
+    assert!(said.contains("\"new\":null,\"old\":\"Gr\u{f6}\u{df}e\""), "{said}");
     assert_eq!(registry.shown()["tags"][0]["description"], Value::Null);
     let said = registry.ok(&["drop-tag", "invoices", "--yes"]);
     assert!(said.contains("Its next value was 250000."), "{said}");
