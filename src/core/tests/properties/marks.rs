@@ -1,11 +1,11 @@
-//! Tests what the mark's protocol builds on: raised lanes, published marks, the numbers that a
-//! database stores, and jumps.
+//! Tests what the mark's protocol builds on: raised lanes, a generator that follows another one,
+//! published marks, the numbers that a database stores and those that a server changes, and jumps.
 
 use std::collections::HashSet;
 
 use proptest::prelude::*;
 use snowflake_core::clock::ClockReference;
-use snowflake_core::generator::{DrawRefusal, Generator, Limits, MarkLimits, NO_MARK};
+use snowflake_core::generator::{DrawRefusal, Generator, Limits, MarkLimits, NO_MARK, longest_run};
 use snowflake_core::identity::{IdStamp, Identity, LaneName};
 use snowflake_core::layout::{BUILT_IN, Field, Layout};
 use snowflake_core::published::{MARK_AHEAD_MS, NOT_LOADED, PublishedMarks, UNCLAIMED};
@@ -201,4 +201,109 @@ fn marks_change_hands() {
     assert_eq!(of_seven.mark_ms(LaneName::Primary), None);
     assert_eq!(of_eight.mark_ms(LaneName::Primary), None);
     assert_eq!(published.of(7).unwrap().mark_ms(LaneName::Primary), Some(3000));
+}
+
+/// Draws the longest possible runs until the lanes refuse, and returns the last id of each lane.
+fn exhaust(generator: &Generator, drawing: &IdStamp, now_ms: i64, max_borrow_ms: i64) -> [i64; 2] {
+    let limits = Limits { max_borrow_ms, marks_ms: [NO_MARK; 2] };
+    let mut last = [-1; 2];
+    for count in [longest_run(drawing.layout()), 1] {
+        while let Ok(run) = generator.draw(drawing, &|| now_ms, &limits, count) {
+            last[run.lane() as usize] = run.last_id();
+        }
+    }
+    last
+}
+
+fn following(layout: &Layout, now_ms: i64, max_borrow_ms: i64) -> Generator {
+    let generator = Generator::new();
+    generator.follow(layout, now_ms, max_borrow_ms);
+    generator
+}
+
+#[test]
+fn a_generator_follows_once_and_never_lowers_a_lane() {
+    let layout = Layout::parse("js53").unwrap();
+    let now_ms = 1_800_000_000_000;
+    let reached = |generator: &Generator| LaneName::ALL.map(|lane| generator.reached_ms(lane, &layout).unwrap());
+    let tick_ms = |ms| layout.start_of_ms(layout.tick_at(ms) as u64);
+    let followed = following(&layout, now_ms, 2500);
+    assert_eq!(reached(&followed), [tick_ms(now_ms + 2500); 2]);
+    followed.follow(&layout, now_ms + 60_000, 2500);
+    assert_eq!(reached(&followed), [tick_ms(now_ms + 2500); 2]);
+    let raised = Generator::new();
+    raised.raise(LaneName::Backup, &layout, now_ms + 60_000);
+    raised.follow(&layout, now_ms, 2500);
+    assert_eq!(reached(&raised), [tick_ms(now_ms + 2500), tick_ms(now_ms + 60_000) - layout.unit().ms()]);
+}
+
+#[test]
+fn nothing_is_drawn_again_by_the_generator_that_follows_a_lost_one() {
+    let now_ms = 1_800_000_000_123;
+    for (name, backup) in [("snowflake", false), ("js53", false), ("js53", true), ("sonyflake", true)] {
+        let layout = Layout::parse(name).unwrap();
+        let drawing = IdStamp::new(layout, Some(3), None, backup).unwrap();
+        for max_borrow_ms in [0, 100, 2500] {
+            let before = exhaust(&Generator::new(), &drawing, now_ms, max_borrow_ms);
+            let following = following(&layout, now_ms, max_borrow_ms);
+            // With the same clock nothing is left to draw. A tick later there is an id, and it is
+            // greater.
+            assert_eq!(exhaust(&following, &drawing, now_ms, max_borrow_ms), [-1; 2], "{name}");
+            let after = exhaust(&following, &drawing, now_ms + layout.unit().ms(), max_borrow_ms);
+            assert_ne!(after, [-1; 2], "{name} {max_borrow_ms}");
+            for (before, after) in before.into_iter().zip(after) {
+                // With backup workers the primary lane never borrows, but it waits out what it could
+                // have borrowed.
+                assert!(after > before || after == -1, "{name} {max_borrow_ms}: {before} {after}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_generator_can_follow_at_any_time() {
+    let layout = Layout::parse("js53").unwrap();
+    let drawing = IdStamp::new(layout, Some(3), None, false).unwrap();
+    let draw = |generator: &Generator, now_ms| {
+        let limits = Limits { max_borrow_ms: 0, marks_ms: [NO_MARK; 2] };
+        generator.draw(&drawing, &|| now_ms, &limits, 1)
+    };
+    for before_epoch in [i64::MIN, layout.epoch_ms() - 1] {
+        assert!(draw(&following(&layout, before_epoch, 0), layout.epoch_ms()).is_ok());
+    }
+    for at_the_end in [layout.last_instant_ms(), layout.last_instant_ms() + 1000, i64::MAX] {
+        let refusal = draw(&following(&layout, at_the_end, 1000), layout.last_instant_ms());
+        assert_eq!(refusal, Err(DrawRefusal::TimeUsedUp));
+    }
+}
+
+#[test]
+fn giving_numbers_back_moves_no_lane_beyond_the_end_of_time() {
+    let layout = Layout::parse("time:41 worker:10 sequence:1 unit:1ms epoch:2025-01-01T00:00:00Z").unwrap();
+    let generator = following(&layout, i64::MAX, 0);
+    let end_ms = layout.start_of_ms(layout.last_tick() + 1);
+    // Two words make a tick.
+    for _ in 0..5 {
+        assert!(generator.cut_off(&layout).unwrap() <= end_ms + layout.unit().ms());
+        for lane in LaneName::ALL {
+            assert!(generator.reached_ms(lane, &layout).unwrap() <= end_ms);
+        }
+    }
+}
+
+#[test]
+fn other_numbers_begin_no_tick_beyond_the_end_of_time() {
+    let layout = Layout::parse("js53").unwrap();
+    let drawing = IdStamp::new(layout, Some(3), None, false).unwrap();
+    let generator = following(&layout, i64::MAX, 0);
+    let end_ms = layout.start_of_ms(layout.last_tick() + 1);
+    for _ in 0..3 {
+        generator.begin(&layout, i64::MAX);
+        for lane in LaneName::ALL {
+            assert!(generator.reached_ms(lane, &layout).unwrap() <= end_ms);
+        }
+        let limits = Limits { max_borrow_ms: 0, marks_ms: [NO_MARK; 2] };
+        let refusal = generator.draw(&drawing, &|| layout.last_instant_ms(), &limits, 1);
+        assert_eq!(refusal, Err(DrawRefusal::TimeUsedUp));
+    }
 }
