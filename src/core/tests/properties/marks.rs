@@ -252,8 +252,8 @@ fn nothing_is_drawn_again_by_the_generator_that_follows_a_lost_one() {
             let after = exhaust(&following, &drawing, now_ms + layout.unit().ms(), max_borrow_ms);
             assert_ne!(after, [-1; 2], "{name} {max_borrow_ms}");
             for (before, after) in before.into_iter().zip(after) {
-                // With backup workers the primary lane never borrows, but it waits out what it could
-                // have borrowed.
+                // With backup workers the primary lane never borrows, but it waits out what it
+                // could have borrowed.
                 assert!(after > before || after == -1, "{name} {max_borrow_ms}: {before} {after}");
             }
         }
