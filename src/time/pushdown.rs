@@ -55,10 +55,10 @@
 //!
 //! `comparison.rs` takes a condition apart, and makes the bound that replaces it (`bound.rs`).
 //! `steps.rs` takes apart what is computed from a time, such as a `date_trunc`, and `id_time.rs`
-//! takes apart the time of an id. `order.rs`
-//! reads rows in the order of time. `estimate.rs` keeps the planner from counting a kept condition
-//! twice, and from expecting no rows where ids have jumped. `filters.rs` keeps the executor from
-//! checking more than a kept condition, and `nodes.rs` has what the query's trees are made of.
+//! takes apart the time of an id. `order.rs` reads rows in the order of time. `estimate.rs` keeps
+//! the planner from counting a kept condition twice, and from expecting no rows where ids have
+//! jumped. `filters.rs` keeps the executor from checking more than a kept condition, and `nodes.rs`
+//! has what the query's trees are made of.
 
 use std::ffi::c_int;
 use std::{ptr, slice};

@@ -14,7 +14,7 @@ use super::nodes::{
 /// What becomes of the numbers on one side of a layout's ids. Of alternatives, the greatest counts.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Outside {
-    /// The bound excludes them, or there are none. No guard is needed where it holds, too.
+    /// The bound excludes them, or there are none. No guard is needed where it also holds.
     Excluded,
     /// The bound excludes them, but not before a row of another table is known. PostgreSQL may read
     /// this table's ids first, and then check the condition.

@@ -60,14 +60,16 @@ impl Stepped {
 
     /// Folds the arguments of the steps, until there is no result.
     pub(super) unsafe fn fold_arguments<T>(&self, init: T, fold: impl Fn(T, *mut Node) -> Option<T>) -> Option<T> {
-        let arguments =
-            steps(self.expression).flat_map(|step| step.undo.into_iter().flatten()).flat_map(|undo| undo.arguments);
+        // SAFETY: an expression.
+        let undo = unsafe { steps(self.expression) }.flat_map(|step| step.undo.into_iter().flatten());
+        let arguments = undo.flat_map(|undo| undo.arguments);
         arguments.filter(|argument| !argument.is_null()).try_fold(init, fold)
     }
 
     /// Returns whether one of the steps is `date_bin`.
     pub(super) unsafe fn has_bins(&self) -> bool {
-        let mut undo = steps(self.expression).flat_map(|step| step.undo.into_iter().flatten());
+        // SAFETY: an expression.
+        let mut undo = unsafe { steps(self.expression) }.flat_map(|step| step.undo.into_iter().flatten());
         undo.any(|undo| matches!(undo.function, LimitFunction::CeilOfBin | LimitFunction::CeilOfLocalBin))
     }
 
@@ -137,14 +139,15 @@ impl Stepped {
 }
 
 /// Returns the steps by which an expression is computed, from the outside in.
-fn steps(expression: *mut Node) -> impl Iterator<Item = TimeStep> {
-    // SAFETY: an expression.
+unsafe fn steps(expression: *mut Node) -> impl Iterator<Item = TimeStep> {
+    // SAFETY: an expression, and an argument of one.
     std::iter::successors(unsafe { step_of(expression) }, |step| unsafe { step_of(step.inner) })
 }
 
 /// Returns the time that an expression is computed from in steps. `None` if there are no steps.
 pub(super) unsafe fn time_inside(expression: *mut Node) -> Option<*mut Node> {
-    steps(expression).last().map(|step| step.inner)
+    // SAFETY: an expression.
+    unsafe { steps(expression) }.last().map(|step| step.inner)
 }
 
 /// Makes a call of a function that makes a limit. It has those arguments that are not null.

@@ -1190,3 +1190,19 @@ fn ids_ascend_through_a_change_of_the_leased_number_within_a_tick() {
         assert!(settled(&mut other) >= after && settled(&mut session) >= before);
     }
 }
+
+/// Reading finds the marks of the next number, and its short way to an id would still have the old
+/// one.
+#[test]
+fn a_session_that_reads_after_a_change_of_the_leased_number_draws_with_the_next_one() {
+    let fleet = Fleet::start();
+    let server = fleet.member().start_with_extension();
+    let [mut reader, mut writer] = [server.connect(), server.connect()];
+    reader.draw();
+    fleet.operate(&["set-range", "9", "9"]);
+    server.end_worker(reader.lease("pid").parse().unwrap());
+    wait_until("the next number", || writer.lease("worker_id") == "9");
+    writer.draw();
+    settled(&mut reader);
+    assert_eq!(reader.value("(snowflake_parse(snowflake_next())).worker_id"), "9");
+}
