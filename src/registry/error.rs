@@ -244,7 +244,7 @@ impl RegistryError {
                          names may be gone.",
                     )
             }
-            Self::Garbage(what) => Report::new("08P01", "registry's answer makes no sense")
+            Self::Garbage(what) => Report::new("08P01", "invalid response from registry")
                 .quoting(what)
                 .hint(format!("Check the host and the port in {registry}.")),
             Self::TooLong { most, of_what } => Report::new(

@@ -91,7 +91,7 @@ impl Problem {
                     Asker::Server => "The server tries again. Use an etcd with less load if this persists.",
                     Asker::Operator => "Try again. Use an etcd with less load if this persists.",
                 }),
-            Self::Record(key, why) => Report::new("22P02", "record in etcd makes no sense")
+            Self::Record(key, why) => Report::new("22P02", "invalid record in etcd")
                 .quoting(&format!("\"{key}\": {why}"))
                 .hint("Look at it with \"etcdctl get\", and correct what was edited."),
             Self::Refused(message) => Report::new("58000", "etcd reports an error")

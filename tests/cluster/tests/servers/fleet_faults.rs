@@ -260,7 +260,7 @@ fn a_registry_of_another_version_is_refused() {
 #[test]
 fn an_answer_that_makes_no_sense_is_not_believed() {
     endures_in_place(
-        "registry's answer makes no sense: invalid type: null",
+        "invalid response from registry: invalid type: null",
         |registry| set_version(registry, "NULL::integer"),
         |registry| set_version(registry, "2"),
     );

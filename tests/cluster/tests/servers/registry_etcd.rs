@@ -427,7 +427,7 @@ fn endless(text: &'static str) -> u16 {
 fn an_etcd_that_sends_without_a_pause_is_given_up_and_holds_up_no_stop() {
     for (text, why) in [
         ("HTTP/1.1 100 Continue\r\n\r\n", "more than 10 informational answers"),
-        ("x", "makes no sense"),
+        ("x", "invalid response from registry"),
         ("\r\n", "more than 65536 bytes in a head"),
     ] {
         let port = endless(text);
