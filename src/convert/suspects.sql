@@ -8,6 +8,7 @@
     FROM holder JOIN pg_constraint ON confrelid = rel AND contype = 'f', unnest(confkey, conkey) AS pair (referred, referring)
     WHERE referred = att
 ),
+     concerned AS (SELECT rel FROM holder UNION SELECT rel FROM family),
      members AS (SELECT classid, objid FROM pg_depend WHERE deptype = 'e'),
      -- Integer types that are too narrow, their arrays, and domains over them.
      short AS (
@@ -74,7 +75,7 @@
   UNION ALL
     -- A name of several words.
     SELECT source.oid, lower(relname), false
-    FROM (SELECT rel FROM holder UNION SELECT rel FROM family) AS r JOIN pg_class c ON c.oid = rel AND relname ~ E'[\\x01-#%-/:-@[-^`{-~]'
+    FROM concerned JOIN pg_class c ON c.oid = rel AND relname ~ E'[\\x01-#%-/:-@[-^`{-~]'
          JOIN source ON position(format('"%s"', lower(relname)) IN source) > 0
 ),
      short_word AS (SELECT DISTINCT oid FROM word WHERE word IN ('int', 'integer', 'int4', 'int2', 'smallint')),
@@ -87,7 +88,7 @@
 ),
      naming AS (
     SELECT word.oid, 'names ' || min(rel::regclass::text) AS why
-    FROM (SELECT rel FROM holder UNION SELECT rel FROM family) AS r JOIN pg_class c ON c.oid = rel JOIN word ON word = lower(relname)
+    FROM concerned JOIN pg_class c ON c.oid = rel JOIN word ON word = lower(relname)
     GROUP BY word.oid
 ),
      called (oid, caller) AS (
