@@ -225,7 +225,6 @@ CREATE TABLE IF NOT EXISTS snowflake_registry.fleets (
     skew_ms bigint NOT NULL DEFAULT 0 CHECK (skew_ms BETWEEN 0 AND 3600000),
     lease_ms bigint NOT NULL DEFAULT 0 CHECK (lease_ms BETWEEN 0 AND 2592000000),
     clock_skew_ms bigint NOT NULL DEFAULT 0 CHECK (clock_skew_ms BETWEEN 0 AND 3600000),
-    grace_ms bigint NOT NULL DEFAULT 0 CHECK (grace_ms BETWEEN 0 AND 86400000),
     store bigint NOT NULL,
     timeline bigint NOT NULL,
     generation bigint NOT NULL DEFAULT 1 CHECK (generation >= 0),
@@ -258,8 +257,6 @@ COMMENT ON COLUMN snowflake_registry.fleets.lease_ms IS
     'how long leases are, in milliseconds, up to longest_ms; 0 for ten minutes';
 COMMENT ON COLUMN snowflake_registry.fleets.clock_skew_ms IS
     'how far clocks may be apart now, in milliseconds, up to skew_ms; 0 for a minute';
-COMMENT ON COLUMN snowflake_registry.fleets.grace_ms IS
-    'for how long after the registry''s start no number is acquired, in milliseconds';
 COMMENT ON COLUMN snowflake_registry.fleets.store IS 'system identifier of the registry when this record was written';
 COMMENT ON COLUMN snowflake_registry.fleets.timeline IS 'timeline of the registry when this record was written';
 COMMENT ON COLUMN snowflake_registry.fleets.generation IS 'how often the registry may have lost leases or blocks';
@@ -532,8 +529,7 @@ COMMENT ON FUNCTION snowflake_registry.make_numbers(text, jsonb) IS
 CREATE OR REPLACE FUNCTION snowflake_registry.shown() RETURNS json
 LANGUAGE sql VOLATILE AS $$
     SELECT json_build_object('version', snowflake_registry.version(), 'store', snowflake_registry.store(),
-        'timeline', snowflake_registry.timeline(), 'now_ms', snowflake_registry.now_ms(),
-        'up_ms', ceil(extract(epoch FROM clock_timestamp() - pg_postmaster_start_time()) * 1000)::bigint)
+        'timeline', snowflake_registry.timeline(), 'now_ms', snowflake_registry.now_ms())
 $$;
 
 COMMENT ON FUNCTION snowflake_registry.shown() IS
@@ -656,11 +652,11 @@ BEGIN
     -- above all its secret: what was there must not prove that the record is its own.
     IF new_fleet IS NOT NULL THEN
         UPDATE snowflake_registry.fleets s SET (uuid, layout, backup, first_worker, last_worker, loses_nothing, closed,
-                longest_ms, skew_ms, lease_ms, clock_skew_ms, grace_ms, store, timeline, generation, horizon_ms,
-                freeze_ms, version)
+                longest_ms, skew_ms, lease_ms, clock_skew_ms, store, timeline, generation, horizon_ms, freeze_ms,
+                version)
             = (SELECT r.uuid, r.layout, r.backup, r.first_worker, r.last_worker, r.loses_nothing, r.closed,
-                r.longest_ms, r.skew_ms, r.lease_ms, r.clock_skew_ms, r.grace_ms, r.store, r.timeline, r.generation,
-                r.horizon_ms, r.freeze_ms, r.version
+                r.longest_ms, r.skew_ms, r.lease_ms, r.clock_skew_ms, r.store, r.timeline, r.generation, r.horizon_ms,
+                r.freeze_ms, r.version
                FROM jsonb_populate_record(CASE WHEN is_operator THEN s END, new_fleet) r)
         WHERE s.name = swap.fleet;
     END IF;
@@ -733,8 +729,8 @@ DECLARE
     why text;
 BEGIN
     why := CASE
-        WHEN (new.uuid, new.loses_nothing, new.closed, new.lease_ms, new.clock_skew_ms, new.grace_ms)
-                IS DISTINCT FROM (old.uuid, old.loses_nothing, old.closed, old.lease_ms, old.clock_skew_ms, old.grace_ms)
+        WHEN (new.uuid, new.loses_nothing, new.closed, new.lease_ms, new.clock_skew_ms)
+                IS DISTINCT FROM (old.uuid, old.loses_nothing, old.closed, old.lease_ms, old.clock_skew_ms)
             -- A server brings what is not known yet.
             OR old.layout IS NOT NULL AND (new.layout, new.backup) IS DISTINCT FROM (old.layout, old.backup)
             OR old.first_worker IS NOT NULL

@@ -93,12 +93,6 @@ pub enum Failure<E> {
         /// The first instant at which a number can be used.
         until_ms: i64,
     },
-    /// The registry has started so lately that holders may not have shown yet what it has
-    /// forgotten.
-    Grace {
-        /// For how long this lasts, in milliseconds.
-        left_ms: i64,
-    },
     /// Other servers have changed the records at each try. The next call tries again.
     Contended,
 }

@@ -105,7 +105,6 @@ mod tests {
         skew_ms: 50,
         lease_ms: 0,
         clock_skew_ms: 0,
-        grace_ms: 0,
         incarnation: INCARNATION,
         generation: 1,
         horizon_ms: i64::MIN,
@@ -117,7 +116,7 @@ mod tests {
 
     fn reading(fleet: Fleet, incarnation: Incarnation) -> Reading {
         let (numbers, tags) = Default::default();
-        Reading { fleet, numbers, tags, incarnation, now_ms: 1000, up_ms: None }
+        Reading { fleet, numbers, tags, incarnation, now_ms: 1000 }
     }
 
     #[test]

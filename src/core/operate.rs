@@ -31,10 +31,6 @@ pub const LEASES_MS: RangeInclusive<i64> = 1000..=MOST_LEASE_MS;
 /// How far apart clocks can be taken to be, in milliseconds: from 10 ms to an hour.
 pub const SKEWS_MS: RangeInclusive<i64> = 10..=MOST_SKEW_MS;
 
-/// For how long after the registry's start it can lease no number anew, in milliseconds: a day at
-/// most.
-pub const GRACES_MS: RangeInclusive<i64> = 0..=DAY_MS;
-
 /// How far ahead a number can be kept without force, in milliseconds: 30 days. It cannot be undone.
 pub const KEPT_AHEAD_MS: i64 = 30 * DAY_MS;
 
@@ -72,11 +68,6 @@ pub enum Operation {
     SetLosesNothing {
         /// Whether it loses nothing.
         loses_nothing: bool,
-    },
-    /// Set for how long after the registry's start no number is acquired.
-    SetGrace {
-        /// In milliseconds ([`GRACES_MS`]).
-        grace_ms: i64,
     },
     /// Refuse every change from servers, to move the registry.
     Close,
@@ -167,7 +158,6 @@ impl Operation {
             | Self::SetLimits { .. }
             | Self::SetLease { .. }
             | Self::SetLosesNothing { .. }
-            | Self::SetGrace { .. }
             | Self::Close
             | Self::Open { .. } => Wanted::default(),
             Self::ResetSettings | Self::DropNumbers { .. } => {
@@ -215,11 +205,6 @@ pub enum Outcome {
     LosesNothingSet {
         /// Whether it does.
         loses_nothing: bool,
-    },
-    /// The grace.
-    GraceSet {
-        /// In milliseconds.
-        grace_ms: i64,
     },
     /// Nothing is leased or renewed.
     Closed {
@@ -354,15 +339,6 @@ pub enum Refusal {
         /// What can be: [`SKEWS_MS`].
         allowed: RangeInclusive<i64>,
     },
-    /// A grace cannot be that long.
-    GraceOutside {
-        /// In milliseconds.
-        grace_ms: i64,
-        /// What can be: [`GRACES_MS`].
-        allowed: RangeInclusive<i64>,
-    },
-    /// The store does not tell for how long it is up, so a grace would not count: etcd.
-    NoUptime,
     /// The store has no timelines, so nothing is to be vouched for: etcd.
     NoTimelines,
     /// The range begins below 0.

@@ -144,8 +144,6 @@ pub struct Fleet {
     /// How far clocks are taken to be apart, in milliseconds; 0 for [`DEFAULT_SKEW_MS`]. Never
     /// written by servers. What counts is [`used_skew_ms`](Self::used_skew_ms).
     pub clock_skew_ms: i64,
-    /// For how long after the registry's start no number is acquired, in milliseconds.
-    pub grace_ms: i64,
     /// The incarnation under which this was written.
     pub incarnation: Incarnation,
     /// How often the registry may have forgotten something.
@@ -428,8 +426,6 @@ pub struct Reading {
     pub incarnation: Incarnation,
     /// The registry's clock.
     pub now_ms: i64,
-    /// For how long the registry has been up, in milliseconds, if it tells.
-    pub up_ms: Option<i64>,
 }
 
 /// How many changes a [`Swap`] can have. (etcd takes 128 operations in a transaction, unless it is
@@ -549,7 +545,6 @@ mod tests {
         skew_ms: 50,
         lease_ms: 0,
         clock_skew_ms: 0,
-        grace_ms: 0,
         incarnation: Incarnation { store: 7, timeline: 3, counts: [0; 2] },
         generation: 1,
         horizon_ms: i64::MIN,

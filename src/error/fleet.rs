@@ -541,11 +541,6 @@ pub fn worded(failure: &Failure<RegistryError>, kind: Kind, own: Option<(&Layout
                 }
             ),
         ).entry("A lease ends before another begins"),
-        Failure::Grace { left_ms } => new(
-            format!("the registry has started, and leases no number for another {left_ms} ms"),
-            None,
-            &format!("An operator has set this time with {}.", program("set-grace")),
-        ),
         Failure::Contended => new(
             "other servers have changed the registry's records at each try".to_owned(),
             None,

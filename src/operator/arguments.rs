@@ -19,8 +19,8 @@ Where the registry is:
 Every change compares what it has read. If a server has changed something meanwhile, the program
 reads and decides again.
 
---dry-run shows each value that would change, old -> new, and writes nothing. Dangerous changes ask
-on a terminal. Elsewhere they need --yes.
+Every change prints each value that it changes, as record field: old -> new. --dry-run prints what
+would change, and writes nothing. Dangerous changes ask on a terminal. Elsewhere they need --yes.
 
 Exit status:
   0  done, or nothing to do
@@ -29,13 +29,13 @@ Exit status:
   3  no answer from the registry; a change may have been made all the same, and the message says so
   4  \"check\" found something that is BAD (with --strict, also WARN)
 
---json prints one object, and \"watch\" one in each line. Records have the fields that the registry
-has. Instants are milliseconds since 1970, lengths of time are milliseconds, and integers beyond
-2^53 are texts. What is not known is null.
+--json prints one object. Records have the fields that the registry has. Instants are milliseconds
+since 1970, lengths of time are milliseconds, and integers beyond 2^53 are texts. What is not known
+is null.
   every command       command, fleet, error {message, detail, hint, exit_status} or null
   every change        done, dry_run, said [text], changes [{record, field, old, new}]
   restored, close, open      also other_fleets [name]; create: role_commands [text]; prune: pruned
-  show, watch         settings {..}, registry {..}, numbers [{..}], tags [{..}]
+  show                settings {..}, registry {..}, numbers [{..}], tags [{..}]
   check               findings [{subject, result, message, hint}], worst";
 
 /// Returns the extension's version, which only one file states.
@@ -220,23 +220,6 @@ pub enum Command {
         all: bool,
     },
 
-    /// Shows the fleet again and again, until Ctrl-C
-    ///
-    /// On a terminal it redraws the screen. Elsewhere it prints one block for each look. A registry
-    /// that does not answer is shown, and asked again.
-    #[command(verbatim_doc_comment)]
-    Watch {
-        /// Also shows the numbers that are free
-        #[arg(long)]
-        all: bool,
-        /// How long to wait from one look to the next, from 100 ms
-        #[arg(long, value_name = "SPAN", default_value = "2 s", value_parser = Span::parse)]
-        interval: Span,
-        /// How often to look [default: until Ctrl-C]
-        #[arg(long, value_name = "LOOKS", value_parser = clap::value_parser!(u64).range(1..))]
-        count: Option<u64>,
-    },
-
     /// Says whether all is well: one line for each thing, and what to do about it
     ///
     /// It looks at the registry (whether it answers, is a primary, writes through to its disk, and
@@ -320,20 +303,6 @@ pub enum Command {
         changing: Changing,
     },
 
-    /// Sets for how long after the registry's start no number is acquired
-    ///
-    /// Servers that hold a number renew it meanwhile, and so show first what the registry may have
-    /// lost. A server that starts meanwhile waits. From 0 s, the default, to 1 d. etcd does not
-    /// tell when it was started, and does not need it.
-    #[command(verbatim_doc_comment)]
-    SetGrace {
-        /// How long
-        #[arg(value_name = "SPAN", value_parser = Span::parse)]
-        grace: Span,
-        #[command(flatten)]
-        changing: Changing,
-    },
-
     /// Keeps a number that was configured on a server from being leased before an instant
     ///
     /// For the change from configured to leased numbers: before you add the number to the range.
@@ -364,7 +333,7 @@ pub enum Command {
     ///
     /// Run it before the first server reaches the restored registry. Keep servers away from it
     /// until then, and compare its clock with a right one first. Servers cannot detect that copied
-    /// files lack leases.
+    /// files lack leases. By renewing, they would show only two thirds of what is forgotten.
     ///
     /// A generation begins: no number is leased anew until all leases that may be lost have ended
     /// (a freeze: 12 minutes by default). Servers generate ids until their leases end. Restart none
@@ -543,13 +512,11 @@ impl Command {
             Self::Create { .. } => "create",
             Self::AddFleet { .. } => "add-fleet",
             Self::Show { .. } => "show",
-            Self::Watch { .. } => "watch",
             Self::Check { .. } => "check",
             Self::SetRange { .. } => "set-range",
             Self::SetLimits { .. } => "set-limits",
             Self::SetLease { .. } => "set-lease",
             Self::SetLosesNothing { .. } => "set-loses-nothing",
-            Self::SetGrace { .. } => "set-grace",
             Self::Reserve { .. } => "reserve",
             Self::Restored { .. } => "restored",
             Self::Lost { .. } => "lost",
@@ -596,7 +563,7 @@ mod tests {
         }
         let names: Vec<_> =
             Arguments::command().get_subcommands().map(|command| command.get_name().to_owned()).collect();
-        assert_eq!(names.len(), 21, "{names:?}");
+        assert_eq!(names.len(), 19, "{names:?}");
     }
 
     #[test]
@@ -622,13 +589,12 @@ mod tests {
             ("set-limits", "--skew"),
             ("set-range 5", "<LAST>"),
             ("set-range a b", "invalid value 'a'"),
-            ("reserve 5 tomorrow", "write it with its zone"),
+            ("reserve 5 tomorrow", "is not an instant with its zone; write it as"),
             ("lost --lease 10min --skew 1min --uuid 5", "is not a uuid; write it as"),
             ("lost --lease 10min", "--skew"),
             ("create-tag x --jump 0", "is not from 1 to 2147483647"),
             ("open --moved --not-moved", "cannot be used with"),
             ("set-loses-nothing", "<BOOLEAN>"),
-            ("watch --count 0", "invalid value '0'"),
             ("set-tag", "<TAG>"),
         ] {
             let error = parse(words).unwrap_err();

@@ -19,14 +19,14 @@ pub fn without_person(command: &str) -> Report {
 ///
 /// # Errors
 /// The answer is another one.
-pub fn confirm(shown: &[String], consequence: &str) -> Result<(), Report> {
+pub fn confirm(shown: &[String]) -> Result<(), Report> {
     let mut stderr = io::stderr().lock();
     let mut answer = String::new();
     let mut ask = || {
         for line in shown {
             writeln!(stderr, "{line}")?;
         }
-        write!(stderr, "{consequence}\nContinue? Type \"yes\": ")?;
+        write!(stderr, "Continue? Type \"yes\": ")?;
         stderr.flush()?;
         io::stdin().lock().read_line(&mut answer)
     };

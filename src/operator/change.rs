@@ -1,8 +1,6 @@
 //! Performing a change: what it would write, the question before a dangerous one, the change
 //! itself, and what is said of it.
 
-use std::convert::Infallible;
-
 use serde_json::{Value as Json, json};
 use snowflake_core::operate::{Failure, Operation, Outcome, Turn};
 use snowflake_core::registry::{Reading, Store};
@@ -39,7 +37,7 @@ impl<S: Store<Error = RegistryError> + ?Sized> Change<'_, S> {
     /// # Errors
     /// Why it is not performed.
     pub fn perform(&self, operation: &Operation, random: &mut Random) -> Result<Said, Report> {
-        self.perform_with(operation, random, Vec::new())
+        self.perform_with(operation, random, &[])
     }
 
     /// The same with changes of what no record of the protocol has, which the caller makes
@@ -47,7 +45,7 @@ impl<S: Store<Error = RegistryError> + ?Sized> Change<'_, S> {
     ///
     /// # Errors
     /// Why it is not performed.
-    pub fn perform_with(&self, operation: &Operation, random: &mut Random, more: Vec<Changed>) -> Result<Said, Report> {
+    pub fn perform_with(&self, operation: &Operation, random: &mut Random, more: &[Changed]) -> Result<Said, Report> {
         let danger = danger(operation);
         let may_ask = danger != Danger::Never && !self.changing.dry_run && !self.changing.yes;
         if may_ask && danger == Danger::Always && !self.has_person {
@@ -55,51 +53,32 @@ impl<S: Store<Error = RegistryError> + ?Sized> Change<'_, S> {
         }
         let mut confirmed = None;
         if self.changing.dry_run || may_ask {
-            let (reading, outcome, mut changes) = self.rehearse(operation, random)?;
-            changes.extend(more.iter().cloned());
+            let reading = self.store.read(&operation.wanted());
+            let reading = reading.map_err(|error| said_of_change(failed(error), false, false))?;
+            let told = self.rehearse(&reading, operation, random)?.with(more);
             if self.changing.dry_run {
-                // There may be many, and the outcome counts them.
-                if matches!(outcome, Outcome::NumbersDropped { .. }) {
-                    changes.retain(|changed| changed.record.starts_with("fleet "));
-                }
-                return Ok(dry(&changes, words::outcome(&outcome, self.fleet, true)));
-            }
-            if let Some(consequence) = words::consequence(operation, &reading.fleet, &outcome) {
-                if !self.has_person {
-                    return Err(ask::without_person(self.command));
-                }
-                ask::confirm(&would_change(&changes), &consequence)?;
+                return Ok(told.dry());
+            } else if !told.said.is_empty() {
+                told.confirm(self.command, self.has_person)?;
                 confirmed = Some(reading);
             }
         }
-        let (outcome, mut changes) = self.turn(operation, confirmed.as_ref(), random)?;
-        changes.extend(more);
-        Ok(done(&changes, words::outcome(&outcome, self.fleet, false)))
+        Ok(self.turn(operation, confirmed.as_ref(), random)?.with(more).done())
     }
 
-    /// Returns a reading, and what an operation would do then.
-    fn rehearse(&self, operation: &Operation, random: &mut Random) -> Result<(Reading, Outcome, Vec<Changed>), Report> {
-        let reading = self.store.read(&operation.wanted());
-        let reading = reading.map_err(|error| said_of_change(failed(error), false, false))?;
+    /// Returns what an operation would do after a reading.
+    fn rehearse(&self, reading: &Reading, operation: &Operation, random: &mut Random) -> Result<Told, Report> {
         let store = Rehearsal::new(reading.clone());
         let noting = Noting::new(&store);
         match Turn::new(operation.clone()).perform(&noting, &mut || random.next()) {
-            Ok(outcome) => Ok((reading, outcome, noting.changes(self.fleet))),
+            Ok(outcome) => Ok(Told::of(&outcome, &noting, self.fleet)),
             Err(Failure::Refused(refusal)) => Err(words::refusal(&refusal, self.fleet)),
-            Err(Failure::Away(never)) => {
-                let never: Infallible = never;
-                match never {}
-            }
+            Err(Failure::Away(never)) => match never {},
         }
     }
 
     /// Performs an operation. `confirmed` is what a person has confirmed it by.
-    fn turn(
-        &self,
-        operation: &Operation,
-        confirmed: Option<&Reading>,
-        random: &mut Random,
-    ) -> Result<(Outcome, Vec<Changed>), Report> {
+    fn turn(&self, operation: &Operation, confirmed: Option<&Reading>, random: &mut Random) -> Result<Told, Report> {
         let noting = Noting::new(self.store);
         let turn = Turn::new(operation.clone());
         let mut turn = match confirmed {
@@ -110,7 +89,7 @@ impl<S: Store<Error = RegistryError> + ?Sized> Change<'_, S> {
         loop {
             tries += 1;
             match turn.perform(&noting, &mut || random.next()) {
-                Ok(outcome) => return Ok((outcome, noting.changes(self.fleet))),
+                Ok(outcome) => return Ok(Told::of(&outcome, &noting, self.fleet)),
                 Err(Failure::Refused(refusal)) => {
                     let report = words::refusal(&refusal, self.fleet);
                     return Err(self.ended(report, operation, &noting, was_unanswered));
@@ -208,7 +187,6 @@ fn danger(operation: &Operation) -> Danger {
         Operation::SetRange { .. } | Operation::SetLimits { .. } => Danger::Sometimes,
         Operation::SetLease { .. }
         | Operation::SetLosesNothing { loses_nothing: false }
-        | Operation::SetGrace { .. }
         | Operation::Close
         | Operation::Open { moved: None }
         | Operation::Reserve { force: false, .. }
@@ -218,28 +196,63 @@ fn danger(operation: &Operation) -> Danger {
     }
 }
 
-fn would_change(changes: &[Changed]) -> Vec<String> {
-    if changes.is_empty() {
-        return vec!["No value would change.".to_owned()];
+/// What a change does: each value, and what the values do not show.
+#[derive(Debug, Default)]
+pub struct Told {
+    pub changes: Vec<Changed>,
+    pub said: Vec<String>,
+}
+
+impl Told {
+    fn of<S: Store + ?Sized>(outcome: &Outcome, noting: &Noting<'_, S>, fleet: &str) -> Self {
+        let mut changes = noting.changes(fleet);
+        // There may be many records, and the sentence counts them.
+        if matches!(outcome, Outcome::NumbersDropped { .. }) {
+            changes.retain(|changed| changed.record.starts_with("fleet "));
+        }
+        Self { changes, said: words::consequence(outcome, noting.fleet_before().as_ref()) }
     }
-    [vec!["This would change:".to_owned()], lines(changes)].concat()
-}
 
-/// Says what a change would do.
-pub fn dry(changes: &[Changed], said: Vec<String>) -> Said {
-    let lines = [vec!["Nothing was changed, because of --dry-run.".to_owned()], would_change(changes), said.clone()];
-    Said::new(lines.concat(), json(changes, &said, true))
-}
+    fn with(mut self, more: &[Changed]) -> Self {
+        self.changes.extend_from_slice(more);
+        self
+    }
 
-/// Says what a change has done.
-pub fn done(changes: &[Changed], said: Vec<String>) -> Said {
-    let json = json(changes, &said, false);
-    Said::new(said, json)
-}
+    fn lines(&self, if_none: &str) -> Vec<String> {
+        let lines = [lines(&self.changes), self.said.clone()].concat();
+        if lines.is_empty() { vec![if_none.to_owned()] } else { lines }
+    }
 
-fn json(changes: &[Changed], said: &[String], is_dry: bool) -> Json {
-    let changes: Vec<_> = changes.iter().map(Changed::json).collect();
-    json!({"done": !is_dry, "dry_run": is_dry, "said": said, "changes": changes})
+    fn would_change(&self) -> Vec<String> {
+        [vec!["This would change:".to_owned()], self.lines("No value.")].concat()
+    }
+
+    fn json(&self, is_dry: bool) -> Json {
+        let changes: Vec<_> = self.changes.iter().map(Changed::json).collect();
+        json!({"done": !is_dry, "dry_run": is_dry, "said": self.said, "changes": changes})
+    }
+
+    /// Says what a change would do.
+    pub fn dry(&self) -> Said {
+        let nothing = vec!["Nothing was changed, because of --dry-run.".to_owned()];
+        Said::new([nothing, self.would_change()].concat(), self.json(true))
+    }
+
+    /// Says what a change has done.
+    pub fn done(&self) -> Said {
+        Said::new(self.lines("No value has changed."), self.json(false))
+    }
+
+    /// Asks the person at the terminal.
+    ///
+    /// # Errors
+    /// There is no person, or the answer is not "yes".
+    pub fn confirm(&self, command: &str, has_person: bool) -> Result<(), Report> {
+        if !has_person {
+            return Err(ask::without_person(command));
+        }
+        ask::confirm(&self.would_change())
+    }
 }
 
 #[cfg(test)]
@@ -308,10 +321,11 @@ mod tests {
     fn a_change_is_made_and_said() {
         let store = Losing::new(0, true);
         let said = perform(&store, RANGE, NOW).unwrap();
-        assert_eq!(said.text(), "Numbers 100 to 200 may be leased.\n");
+        assert_eq!(said.text(), "fleet \"shop\" first_worker: 0 -> 100\nfleet \"shop\" last_worker: 1023 -> 200\n");
+        assert_eq!(perform(&store, RANGE, NOW).unwrap().text(), "No value has changed.\n");
         assert_eq!(said.json["done"], true);
         assert_eq!(said.json["changes"][0]["new"], 100);
-        assert_eq!(store.swaps.borrow().len(), 1);
+        assert_eq!(store.swaps.borrow().len(), 2);
     }
 
     #[test]
@@ -320,9 +334,9 @@ mod tests {
         let said = perform(&store, LIMITS, DRY).unwrap();
         assert_eq!(store.swaps.borrow().len(), 0);
         let text = said.text();
-        assert!(text.starts_with("Nothing was changed, because of --dry-run.\nThis would change:\nfleet \"shop\"\n"));
-        assert!(text.contains("  longest_ms     10 min -> 1 h\n"), "{text}");
-        assert!(text.contains("Each freeze lasts 1 h 2 min from now on."), "{text}");
+        assert!(text.starts_with("Nothing was changed, because of --dry-run.\nThis would change:\nfleet \"shop\" "));
+        assert!(text.contains("\nfleet \"shop\" longest_ms: 10 mins -> 1 hr\n"), "{text}");
+        assert!(text.contains("\nEach freeze lasts 1 hr 2 mins from now on"), "{text}");
         assert_eq!((said.json["done"].clone(), said.json["dry_run"].clone()), (json!(false), json!(true)));
     }
 
@@ -360,9 +374,20 @@ mod tests {
         // It was done, and is found.
         let store = Losing::new(1, true);
         let said = perform(&store, Operation::Restored { lease_ms: None, skew_ms: None }, YES).unwrap();
-        assert!(said.text().starts_with("Generation 4 of fleet \"shop\" has begun."), "{}", said.text());
+        assert!(said.text().contains("fleet \"shop\" generation: 3 -> 4\n"), "{}", said.text());
+        assert!(said.text().contains("\nA freeze begins: until "), "{}", said.text());
         let Ok(after) = store.store.read(&Wanted::all());
         assert_eq!(after.fleet.generation, 4);
+        // It is found without another swap.
+        let drop = Operation::DropTag { tag: Tag::new("invoices").unwrap() };
+        let said = perform(&Losing::new(1, true), drop, YES).unwrap();
+        assert!(said.text().contains("tag \"invoices\" next_value: 4001 -> none\n"), "{}", said.text());
+        // Done or not, it says what has changed.
+        for is_done in [true, false] {
+            let said = perform(&Losing::new(1, is_done), RANGE, NOW).unwrap();
+            let changed = "fleet \"shop\" first_worker: 0 -> 100\nfleet \"shop\" last_worker: 1023 -> 200\n";
+            assert_eq!(said.text(), changed, "{is_done}");
+        }
     }
 
     #[test]

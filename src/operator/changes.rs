@@ -4,7 +4,7 @@
 //! memory, which begins with what was read from the real one. So a dry run is the same turn as the
 //! real one, and shows what that would write.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 
@@ -23,7 +23,7 @@ use crate::span::Span;
 use crate::words;
 
 /// Fields that no change shows: another random number with each one.
-const RANDOM: [&str; 3] = ["version", "nonce", "id"];
+const RANDOM: [&str; 4] = ["version", "nonce", "id", "holder"];
 
 /// Writes a value of a record for people.
 fn shown(field: &str, value: &Json) -> String {
@@ -31,13 +31,11 @@ fn shown(field: &str, value: &Json) -> String {
     match (field, whole) {
         (_, _) if value.is_null() => "none".to_owned(),
         ("layout", Some(fingerprint)) => layout_name(fingerprint),
-        ("server", Some(0)) => "none (reserved)".to_owned(),
+        ("server", Some(0)) => "reserved".to_owned(),
         ("returnable_from", Some(END)) | ("longest_ms" | "skew_ms", Some(0)) => "none".to_owned(),
         ("lease_ms", Some(0)) => format!("default ({})", Span(DEFAULT_LEASE_MS)),
         ("clock_skew_ms", Some(0)) => format!("default ({})", Span(DEFAULT_SKEW_MS)),
-        ("longest_ms" | "skew_ms" | "lease_ms" | "clock_skew_ms" | "grace_ms" | "offset_ms", Some(ms)) => {
-            Span(ms).to_string()
-        }
+        ("longest_ms" | "skew_ms" | "lease_ms" | "clock_skew_ms" | "offset_ms", Some(ms)) => Span(ms).to_string(),
         ("horizon_ms" | "freeze_ms", Some(i64::MIN)) => "none".to_owned(),
         (_, Some(ms)) if field.ends_with("_ms") => Shown(ms).to_string(),
         _ => match value {
@@ -74,27 +72,15 @@ impl Changed {
     }
 }
 
-/// Writes changes for people: each record, and below it its values.
+/// Writes changes for people, each value in a line.
 pub fn lines(changes: &[Changed]) -> Vec<String> {
-    let mut lines = Vec::new();
-    let width = changes.iter().map(|changed| changed.field.len()).max().unwrap_or(0);
-    let mut record = None;
-    for changed in changes {
-        if record.replace(&changed.record) != Some(&changed.record) {
-            let is_made = if changed.old.is_none() { ", which is made" } else { "" };
-            let is_deleted = if changed.new.is_none() { ", which is deleted" } else { "" };
-            lines.push(format!("{}{is_made}{is_deleted}", changed.record));
-        }
-        let field = &changed.field;
-        lines.push(match (&changed.old, &changed.new) {
-            (Some(old), Some(new)) => format!("  {field:width$}  {} -> {}", shown(field, old), shown(field, new)),
-            (old, new) => {
-                let value = old.as_ref().or(new.as_ref()).map(|value| shown(field, value)).unwrap_or_default();
-                format!("  {field:width$}  {value}")
-            }
-        });
-    }
-    lines
+    let line = |Changed { record, field, old, new }: &Changed| {
+        let [was, is] = [old, new].map(|value| value.as_ref().map_or("none".to_owned(), |value| shown(field, value)));
+        // A record that is made or deleted also has values that are none.
+        let is_told = old.is_some() && new.is_some() || was != is;
+        is_told.then(|| format!("{record} {field}: {was} -> {is}"))
+    };
+    changes.iter().filter_map(line).collect()
 }
 
 /// Returns what differs between two states of a record.
@@ -122,28 +108,34 @@ struct Written {
 }
 
 impl Written {
-    /// Notes a swap that was done after a reading.
-    fn note(&mut self, read: &Reading, changes: &[Change]) {
+    /// Notes a swap after a reading. `is_done` says whether it is known to be done.
+    fn note(&mut self, read: &Reading, changes: &[Change], is_done: bool) {
         for change in changes {
             match change {
                 Change::Fleet(new) => {
-                    let old = self.fleet.map_or(read.fleet, |(old, _)| old);
-                    self.fleet = Some((old, *new));
+                    let (_, now) = self.fleet.get_or_insert((read.fleet, read.fleet));
+                    *now = if is_done { *new } else { *now };
                 }
-                Change::Number { number, record, .. } => {
-                    let old = || (read.numbers.get(number).copied(), None);
-                    self.numbers.entry(*number).or_insert_with(old).1 = Some(*record);
-                }
-                Change::DropNumber { number, .. } => {
-                    let old = || (read.numbers.get(number).copied(), None);
-                    self.numbers.entry(*number).or_insert_with(old).1 = None;
+                Change::Number { number, .. } | Change::DropNumber { number, .. } => {
+                    let old = read.numbers.get(number).copied();
+                    let (_, now) = self.numbers.entry(*number).or_insert((old, old));
+                    let new = if let Change::Number { record, .. } = change { Some(*record) } else { None };
+                    *now = if is_done { new } else { *now };
                 }
                 Change::Tag { tag, record, .. } => {
-                    let old = || (read.tags.get(tag).copied(), *record);
-                    self.tags.entry(*tag).or_insert_with(old).1 = *record;
+                    let old = read.tags.get(tag).copied();
+                    let (_, now) = self.tags.entry(*tag).or_insert((old, old));
+                    *now = if is_done { *record } else { *now };
                 }
             }
         }
+    }
+
+    /// Looks at what a swap has done that was not answered.
+    fn look(&mut self, read: &Reading) {
+        self.fleet.iter_mut().for_each(|(_, now)| *now = read.fleet);
+        self.numbers.iter_mut().for_each(|(number, (_, now))| *now = read.numbers.get(number).copied());
+        self.tags.iter_mut().for_each(|(tag, (_, now))| *now = read.tags.get(tag).copied());
     }
 }
 
@@ -153,28 +145,36 @@ pub struct Noting<'a, S: ?Sized> {
     read: RefCell<Option<Reading>>,
     written: RefCell<Written>,
     /// Whether a swap was sent and not answered.
-    is_unsure: RefCell<bool>,
+    is_unsure: Cell<bool>,
+    /// Whether an answer says that something was written.
+    has_written: Cell<bool>,
 }
 
 impl<'a, S: Store + ?Sized> Noting<'a, S> {
     /// Begins to note.
     pub fn new(store: &'a S) -> Self {
-        Self { store, read: RefCell::default(), written: RefCell::default(), is_unsure: RefCell::default() }
+        let (read, written) = (RefCell::default(), RefCell::default());
+        Self { store, read, written, is_unsure: Cell::default(), has_written: Cell::default() }
     }
 
     /// Whether something was sent that may have been written although it was not answered.
     pub fn is_unsure(&self) -> bool {
-        *self.is_unsure.borrow()
+        self.is_unsure.get()
     }
 
-    /// Whether something is known to be written that is not as it was before.
+    /// Whether an answer says that something was written.
     pub fn has_written(&self) -> bool {
-        !self.changes("").is_empty()
+        self.has_written.get()
     }
 
     /// Whether the fleet is known to be closed now, and was not before.
     pub fn has_closed(&self) -> bool {
         self.written.borrow().fleet.is_some_and(|(old, new)| new.closed && !old.closed)
+    }
+
+    /// Returns the fleet's record before it was written, if it was.
+    pub fn fleet_before(&self) -> Option<Fleet> {
+        self.written.borrow().fleet.map(|(old, _)| old)
     }
 
     /// Returns what was written: the fleet's record, numbers, and tags.
@@ -198,18 +198,23 @@ impl<S: Store + ?Sized> Store for Noting<'_, S> {
 
     fn read(&self, wanted: &Wanted) -> Result<Reading, S::Error> {
         let reading = self.store.read(wanted)?;
+        if self.is_unsure() {
+            self.written.borrow_mut().look(&reading);
+        }
         self.read.replace(Some(reading.clone()));
         Ok(reading)
     }
 
     fn swap(&self, swap: &Swap) -> Result<SwapAnswer, S::Error> {
-        self.is_unsure.replace(true);
-        let answer = self.store.swap(swap)?;
-        self.is_unsure.replace(false);
-        if let (SwapAnswer::Done(_), Some(read)) = (answer, &*self.read.borrow()) {
-            self.written.borrow_mut().note(read, &swap.changes);
+        self.is_unsure.set(true);
+        let answer = self.store.swap(swap);
+        self.is_unsure.set(answer.is_err());
+        let is_done = matches!(answer, Ok(SwapAnswer::Done(_)));
+        if let Some(read) = self.read.borrow().as_ref().filter(|_| is_done || answer.is_err()) {
+            self.written.borrow_mut().note(read, &swap.changes, is_done);
         }
-        Ok(answer)
+        self.has_written.set(self.has_written() || is_done);
+        answer
     }
 }
 
@@ -275,9 +280,12 @@ mod tests {
     #[test]
     fn a_change_shows_each_value_that_differs() {
         let (_, changes) = rehearse(Operation::SetRange { first: 100, last: 200 });
-        assert_eq!(lines(&changes), ["fleet \"shop\"", "  first_worker  0 -> 100", "  last_worker   1023 -> 200"]);
+        assert_eq!(
+            lines(&changes),
+            ["fleet \"shop\" first_worker: 0 -> 100", "fleet \"shop\" last_worker: 1023 -> 200"]
+        );
         let (_, changes) = rehearse(Operation::SetLease { lease_ms: Some(120_000), skew_ms: None });
-        assert_eq!(lines(&changes), ["fleet \"shop\"", "  lease_ms  default (10 min) -> 2 min"]);
+        assert_eq!(lines(&changes), ["fleet \"shop\" lease_ms: default (10 mins) -> 2 mins"]);
         assert_eq!(
             changes[0].json(),
             json!({"record": "fleet \"shop\"", "field": "lease_ms", "old": 0, "new": 120_000})
@@ -289,12 +297,14 @@ mod tests {
         let key = NumberKey::new(None, 900);
         let (_, changes) = rehearse(Operation::Reserve { number: key, until_ms: NOW_MS + 60_000, force: false });
         let made = lines(&changes);
-        assert_eq!(made[0], "number 900, which is made");
-        assert!(made.contains(&"  until_ms    2026-11-24 12:01:00Z".to_owned()), "{made:?}");
+        for line in ["number 900 server: none -> reserved", "number 900 until_ms: none -> 2026-11-24 12:01:00Z"] {
+            assert!(made.contains(&line.to_owned()), "{made:?}");
+        }
+        assert!(made.iter().all(|line| !line.contains("holder")), "it is random: {made:?}");
         let (_, changes) = rehearse(Operation::DropTag { tag: Tag::new("invoices").unwrap() });
         let deleted = lines(&changes);
-        assert_eq!(deleted[0], "tag \"invoices\", which is deleted");
-        assert!(deleted.contains(&"  next_value       4001".to_owned()), "{deleted:?}");
+        assert!(deleted.contains(&"tag \"invoices\" next_value: 4001 -> none".to_owned()), "{deleted:?}");
+        assert!(deleted.iter().all(|line| !line.contains("jump")), "it had none: {deleted:?}");
         assert!(changes.iter().all(|changed| changed.new.is_none() && changed.json()["new"].is_null()));
     }
 

@@ -1,29 +1,20 @@
 //! Whether all is well with a fleet, and what to do if not.
 
-use std::cmp::max;
-use std::collections::{BTreeMap, BTreeSet};
+mod fleet;
+mod registry;
+mod servers;
 
 use serde_json::{Value as Json, json};
-use snowflake_core::registry::Reading;
-use snowflake_registry::{FREE_SPACE, HostSeen, Kind, Standbys};
+use snowflake_registry::{HostSeen, Standbys};
 
-use crate::instant::Shown;
 use crate::output::Said;
 use crate::report::Report;
 use crate::show::clock;
-use crate::span::Span;
 use crate::table::{WIDTH, printable};
-use crate::view::{NumberView, TagState, View};
-use crate::words::{self, command};
+use crate::view::View;
 
 /// How far clocks may be apart until somebody should look, in milliseconds.
 const CLOCKS_APART_MS: i64 = 1000;
-
-/// How many clock skews a lease should last: else it is not renewed after a failover.
-const SKEWS_PER_LEASE: i64 = 4;
-
-/// For how long a server that has no number is likely to be missed, in milliseconds: an hour.
-const MISSED_MS: i64 = 3_600_000;
 
 /// How many names a line lists.
 const MOST_NAMES: usize = 4;
@@ -114,329 +105,23 @@ pub struct Seen {
 /// Looks at everything.
 pub fn findings(view: &View, seen: &Seen) -> Vec<Finding> {
     let numbers = view.numbers();
-    let mut found = vec![registry(view)];
-    found.extend(hosts(&seen.hosts));
-    found.extend(alarms(view, seen));
-    found.extend(role_settings(&seen.role_settings));
-    found.push(clocks_here(view, seen.here));
-    found.extend(state(view));
-    found.push(limits(view));
-    found.extend(range(view));
-    found.extend(held_up(seen));
-    found.push(leases(view, &numbers));
-    found.extend(dropped(view, &numbers));
-    found.extend(outside(&numbers));
-    found.push(clocks(view, &numbers));
-    found.extend(versions(&numbers));
-    found.extend(tags(view));
-    found.extend(seen.standbys.as_ref().map(|standbys| replication(view, standbys)));
+    let mut found = vec![registry::registry(view)];
+    found.extend(registry::hosts(&seen.hosts));
+    found.extend(registry::alarms(view, seen));
+    found.extend(registry::role_settings(&seen.role_settings));
+    found.push(registry::clocks_here(view, seen.here));
+    found.extend(fleet::state(view));
+    found.push(fleet::limits(view));
+    found.extend(fleet::range(view));
+    found.extend(registry::held_up(seen));
+    found.push(servers::leases(view, &numbers));
+    found.extend(servers::dropped(view, &numbers));
+    found.extend(servers::outside(&numbers));
+    found.push(servers::clocks(view, &numbers));
+    found.extend(servers::versions(&numbers));
+    found.extend(fleet::tags(view));
+    found.extend(seen.standbys.as_ref().map(|standbys| registry::replication(view, standbys)));
     found
-}
-
-/// Says whether the connection string leads to one registry. An old primary that comes back after a
-/// failover may be the first host that takes writes.
-fn hosts(hosts: &[HostSeen]) -> Option<Finding> {
-    let count = hosts.len();
-    let mut primaries = BTreeMap::new();
-    for HostSeen { host, writable } in hosts {
-        if let Ok(Some(server)) = writable {
-            primaries.entry(server).or_insert(host);
-        }
-    }
-    let names = primaries.values().map(|host| printable(host)).collect::<Vec<_>>().join(" and ");
-    let silent = hosts.iter().filter(|seen| seen.writable.is_err()).map(|seen| printable(&seen.host));
-    let silent = match named(silent) {
-        silent if silent.is_empty() => silent,
-        silent => format!(", no answer from {silent}"),
-    };
-    match primaries.len() {
-        _ if count == 0 => None,
-        0 | 1 => Some(Finding::ok("hosts", format!("1 of {count} takes writes ({names}){silent}"))),
-        _ => Some(Finding::bad(
-            "hosts",
-            format!("{names} take writes, so two registries lease the same numbers{silent}"),
-            "Ids can repeat. Stop the one that is not the registry any more, and keep it from starting. See \"The \
-             registry fails over\" in docs/runbook.md.",
-        )),
-    }
-}
-
-/// Says which settings a role of servers has that "Set up" does not set. A thief of its password
-/// could have set them, so that no server renews its lease.
-fn role_settings(settings: &[String]) -> Option<Finding> {
-    // "Set up" sets a timeout, which may be another one.
-    let settings: Vec<_> = settings.iter().filter(|setting| !is_patient(setting)).collect();
-    let shown = named(settings.iter().map(|setting| printable(setting)));
-    (!settings.is_empty()).then(|| {
-        Finding::warn(
-            "role",
-            format!("the servers' role has settings of its own: {shown}"),
-            "If you have not set them, see \"A password is stolen\" in docs/runbook.md. ALTER ROLE ... RESET ALL removes \
-             those for all databases, and ALTER ROLE ... IN DATABASE ... RESET ALL those for one.",
-        )
-    })
-}
-
-/// Whether a setting of a role is a `statement_timeout` of five seconds or more.
-fn is_patient(setting: &str) -> bool {
-    let value = setting.split_once(": ").and_then(|(_, line)| line.strip_prefix("statement_timeout="));
-    let Some(value) = value.map(str::trim) else { return false };
-    let (count, unit) = value.split_at(value.find(|char: char| !char.is_ascii_digit()).unwrap_or(value.len()));
-    let unit_ms = match unit.trim() {
-        "" | "ms" => 1,
-        "s" => 1000,
-        "min" => 60_000,
-        "h" => 3_600_000,
-        "d" => 86_400_000,
-        _ => return false,
-    };
-    count.parse().is_ok_and(|count: i64| count.saturating_mul(unit_ms) >= 5000)
-}
-
-/// Says whether etcd takes writes: a member that has reached its quota still answers, and counts as
-/// healthy.
-fn alarms(view: &View, seen: &Seen) -> Option<Finding> {
-    let alarms = seen.alarms.as_ref().filter(|_| view.kind == Kind::Etcd)?;
-    let names = printable(&alarms.join(", "));
-    Some(match alarms.as_slice() {
-        [] => Finding::ok("alarms", "etcd has none"),
-        [alarm] if alarm == "NOSPACE" => {
-            Finding::bad("alarms", "NOSPACE: etcd has no space left, and refuses every write", FREE_SPACE)
-        }
-        _ => Finding::bad("alarms", format!("etcd has raised {names}"), "Run \"etcdctl alarm list\"."),
-    })
-}
-
-/// What is read only if it is so.
-fn registry(view: &View) -> Finding {
-    let what = match view.kind {
-        Kind::Postgres => "PostgreSQL, a primary, \"fsync\" on",
-        Kind::Etcd => "etcd, with a majority of its members",
-    };
-    let version = snowflake_registry::FORMAT;
-    Finding::ok("registry", format!("answers: {what}, version {version}, {}", printable(&view.address)))
-}
-
-fn clocks_here(view: &View, here: ClockHere) -> Finding {
-    const HINT: &str = "Compare both with a right clock (\"chronyc tracking\"). If servers' clocks are off as well, \
-                        the registry's is wrong.";
-    let ClockHere { offset_ms, error_ms } = here;
-    // etcd's clock is known to half a second.
-    let error_ms = error_ms.saturating_add(if view.kind == Kind::Etcd { 500 } else { 0 });
-    let surely_ms = i64::try_from(offset_ms.unsigned_abs()).unwrap_or(i64::MAX).saturating_sub(error_ms);
-    let message = format!("this machine's clock is {}", off(offset_ms));
-    match surely_ms {
-        ms if ms > max(view.reading.fleet.used_skew_ms(), CLOCKS_APART_MS) => Finding::bad("this clock", message, HINT),
-        ms if ms > CLOCKS_APART_MS => Finding::warn("this clock", message, HINT),
-        _ => Finding::ok("this clock", message),
-    }
-}
-
-/// Returns what keeps servers from leasing, if anything.
-fn state(view: &View) -> Vec<Finding> {
-    let Reading { fleet, incarnation, .. } = &view.reading;
-    let mut found = Vec::new();
-    if fleet.closed {
-        found.push(Finding::bad(
-            "fleet",
-            "is closed: nothing is leased or renewed, and servers stop when their leases end",
-            format!(
-                "Finish the move, and run {} in the registry that was moved to. To give it up, run {}, and only if no \
-                 server has reached an opened copy.",
-                command("open --moved"),
-                command("open --not-moved")
-            ),
-        ));
-    }
-    if view.is_unnoted() {
-        found.push(Finding::warn(
-            "history",
-            format!(
-                "the registry has failed over or was restored since generation {}, and no server has noted it",
-                fleet.generation
-            ),
-            format!(
-                "After a failover, a server notes it within ten seconds. After a restore, run {} before a server \
-                 reaches the registry.",
-                command("restored")
-            ),
-        ));
-    } else {
-        let of = match view.kind {
-            Kind::Postgres => format!("timeline {}", incarnation.timeline),
-            Kind::Etcd => format!("cluster {:x}", incarnation.store),
-        };
-        found.push(Finding::ok("history", format!("generation {}, {of}, noted", fleet.generation)));
-    }
-    if let Some(left_ms) = view.frozen_ms() {
-        found.push(Finding::warn(
-            "freeze",
-            format!(
-                "no number of an older generation is leased for {} more, until {}",
-                Span(left_ms).short(),
-                Shown(fleet.freeze_ms)
-            ),
-            "Restart no server before then: it would generate no ids. Afterwards no action is needed.",
-        ));
-    }
-    if let Some(left_ms) = view.grace_left_ms() {
-        found.push(Finding::warn(
-            "grace",
-            format!("no number is acquired for another {}, because the registry was started", Span(left_ms).short()),
-            format!("Wait. {} sets this time.", command("set-grace")),
-        ));
-    }
-    found
-}
-
-fn limits(view: &View) -> Finding {
-    let fleet = &view.reading.fleet;
-    if fleet.longest_ms <= 0 || fleet.skew_ms <= 0 {
-        return Finding::ok("limits", "the first server sets the defaults");
-    }
-    let (lease_ms, skew_ms) = (fleet.used_lease_ms(), fleet.used_skew_ms());
-    let freeze = Span(fleet.longest_ms.saturating_add(2 * fleet.skew_ms));
-    let message = format!(
-        "leases {} of {}, clock skew {} of {}; a freeze lasts {freeze}",
-        Span(lease_ms),
-        Span(fleet.longest_ms),
-        Span(skew_ms),
-        Span(fleet.skew_ms)
-    );
-    // A failover that loses nothing freezes nothing.
-    if lease_ms >= skew_ms.saturating_mul(SKEWS_PER_LEASE) || fleet.loses_nothing {
-        return Finding::ok("limits", message);
-    }
-    Finding::warn(
-        "limits",
-        format!("{message}; leases are not several times as long as two clock skews"),
-        format!("They are not renewed after a failover that may lose leases. Run {}.", command("set-lease")),
-    )
-}
-
-/// Says how many numbers are left, in each datacenter.
-fn range(view: &View) -> Vec<Finding> {
-    let (Some((first, last)), Some(numbers)) = (view.reading.fleet.range, view.in_range()) else {
-        return vec![Finding::ok("numbers", "the first server brings layout and range")];
-    };
-    let mut found = Vec::new();
-    if let Some(layout_numbers) = view.layout_numbers().filter(|layout_numbers| last >= *layout_numbers) {
-        found.push(Finding::bad(
-            "range",
-            format!(
-                "{first} to {last} has numbers that the layout does not have, which has 0 to {}",
-                layout_numbers - 1
-            ),
-            format!("Servers renew nothing. Run {}.", command("set-range")),
-        ));
-    }
-    let mut taken = view.taken();
-    if !view.has_datacenters() {
-        taken.entry(None).or_insert(0);
-    }
-    for (datacenter, taken) in taken {
-        let place = datacenter.map(|datacenter| format!(" in datacenter {datacenter}")).unwrap_or_default();
-        let message = format!("{} of {numbers} can be leased ({first} to {last}){place}", numbers - taken);
-        let hint = || {
-            format!(
-                "Stop servers that are not needed cleanly, standbys first, or widen the range with {}, without numbers \
-                 that are configured.",
-                command("set-range")
-            )
-        };
-        found.push(if taken >= numbers {
-            Finding::bad("numbers", message, hint())
-        } else if taken.saturating_mul(10) > numbers.saturating_mul(9) {
-            Finding::warn("numbers", message, hint())
-        } else {
-            Finding::ok("numbers", message)
-        });
-    }
-    found
-}
-
-/// Says which transaction keeps servers from leasing numbers that have no record yet.
-fn held_up(seen: &Seen) -> Option<Finding> {
-    let (parts, makers) = seen.held_up.as_ref()?;
-    let ends = match makers.len() {
-        1 => "a transaction does not end",
-        _ => "a transaction does not end, which is one of these",
-    };
-    let makers = named(makers.iter().map(|maker| printable(maker)));
-    Some(Finding::bad(
-        "numbers",
-        format!("new numbers of {parts} of 64 parts cannot be leased, because {ends}: {makers}"),
-        "End it in the registry, with pg_terminate_backend() or ROLLBACK PREPARED. If it is not a server's of the fleet, \
-         see \"A password is stolen\" in docs/runbook.md.",
-    ))
-}
-
-/// Says which servers do not renew.
-fn leases(view: &View, numbers: &[NumberView]) -> Finding {
-    let now_ms = view.reading.now_ms;
-    let leased = numbers.iter().filter(|number| number.state.is_leased()).count();
-    let left = numbers.iter().filter(|number| number.is_left_behind).count();
-    let late: Vec<_> = numbers.iter().filter(|number| number.is_late && !number.is_left_behind).collect();
-    if late.is_empty() {
-        let left = match left {
-            0 => String::new(),
-            left => format!(", and {left} left by servers that have started again with another number"),
-        };
-        return Finding::ok("leases", format!("{} renewed{left}", leased - left_count(numbers)));
-    }
-    let names = named(late.iter().map(|number| {
-        let ends = Span(number.record.until_ms.saturating_sub(now_ms)).short();
-        let renewed = Span(now_ms.saturating_sub(number.record.renewed_ms)).short();
-        format!("{} ({}) since {renewed}, ends in {ends}", words::number(number.key), printable(&number.server()))
-    }));
-    let message = format!("{} of {leased} not renewed: {names}", late.len());
-    let hint = "If the server was killed, no action is needed: the number is free when the lease ends. If it runs, \
-                look at last_error in its snowflake_lease, and do not restart it.";
-    // As the alert has it: less than half of the lease is left.
-    let half_ms = view.reading.fleet.used_lease_ms() / 2;
-    let ends_soon = late.iter().any(|number| number.record.until_ms.saturating_sub(now_ms) < half_ms);
-    if ends_soon { Finding::bad("leases", message, hint) } else { Finding::warn("leases", message, hint) }
-}
-
-/// Says which servers may run without a number: their last lease has ended, and they have not given
-/// it back, as a server does that stops.
-fn dropped(view: &View, numbers: &[NumberView]) -> Vec<Finding> {
-    let missed_ms = view.reading.now_ms.saturating_sub(MISSED_MS);
-    let (late, old): (Vec<_>, Vec<_>) =
-        numbers.iter().filter(|number| number.is_dropped).partition(|number| number.record.until_ms >= missed_ms);
-    let of = |dropped: Vec<&NumberView>, grade| {
-        let count = dropped.len();
-        let names = named(dropped.into_iter().map(|number| {
-            let (server, ended) = (printable(&number.server()), Shown(number.record.until_ms));
-            format!("{server} ({}, until {ended})", words::number(number.key))
-        }));
-        let message = match count {
-            1 => format!("1 server has let its lease end, and has no other number: {names}"),
-            _ => format!("{count} servers have let their leases end, and have no other number: {names}"),
-        };
-        let hint = "If the server runs, it generates no ids: see \"No worker number\" in docs/runbook.md. If it is gone \
-                    for good, run \"snowflake-registry reserve NUMBER now\".";
-        (count > 0).then(|| Finding { grade, ..Finding::warn("leases", message, hint) })
-    };
-    [of(late, Grade::Bad), of(old, Grade::Warn)].into_iter().flatten().collect()
-}
-
-fn left_count(numbers: &[NumberView]) -> usize {
-    numbers.iter().filter(|number| number.is_left_behind).count()
-}
-
-fn outside(numbers: &[NumberView]) -> Option<Finding> {
-    let outside: Vec<_> = numbers.iter().filter(|number| number.is_outside).collect();
-    let names =
-        named(outside.iter().map(|number| format!("{} ({})", words::number(number.key), printable(&number.server()))));
-    (!outside.is_empty()).then(|| {
-        Finding::warn(
-            "range",
-            format!("servers hold numbers outside of it: {names}"),
-            "Restart these servers, so that they lease other numbers. Configure such a number nowhere before its lease \
-             has ended.",
-        )
-    })
 }
 
 /// Says how far a clock is off the registry's.
@@ -446,123 +131,6 @@ fn off(offset_ms: i64) -> String {
         "far ahead" => "far ahead of the registry's".to_owned(),
         "far behind" => "far behind the registry's".to_owned(),
         off => format!("{off} off the registry's"),
-    }
-}
-
-/// Says how far servers' clocks are off.
-fn clocks(view: &View, numbers: &[NumberView]) -> Finding {
-    let living: Vec<_> = numbers.iter().filter(|number| number.state.is_leased() && number.is_living).collect();
-    let Some(worst) = living.iter().max_by_key(|number| number.record.offset_ms.unsigned_abs()) else {
-        return Finding::ok("clocks", "no server has a lease that it renews");
-    };
-    let offset_ms = worst.record.offset_ms;
-    let server = match worst.server() {
-        server if server.is_empty() => words::number(worst.key),
-        server => printable(&server),
-    };
-    let (skew_ms, off_ms) = (view.reading.fleet.used_skew_ms(), offset_ms.unsigned_abs());
-    let message = format!("clock of {server} is {}, the most of all; {} is allowed", off(offset_ms), Span(skew_ms));
-    let hint = "Look at the time synchronization of both. If several servers are off, the registry's clock is wrong.";
-    if off_ms > skew_ms.unsigned_abs() {
-        Finding::bad("clocks", message, hint)
-    } else if off_ms > CLOCKS_APART_MS.unsigned_abs() {
-        Finding::warn("clocks", message, hint)
-    } else {
-        Finding::ok("clocks", message)
-    }
-}
-
-fn versions(numbers: &[NumberView]) -> Option<Finding> {
-    let servers = numbers.iter().filter(|number| number.state.is_leased());
-    let versions: BTreeSet<_> =
-        servers.map(|number| printable(&number.name.version)).filter(|version| !version.is_empty()).collect();
-    let list: Vec<_> = versions.iter().cloned().collect();
-    match list.as_slice() {
-        [] => None,
-        [version] => Some(Finding::ok("versions", format!("all servers have snowflake_id {version}"))),
-        _ => Some(Finding::warn(
-            "versions",
-            format!("servers have different versions of snowflake_id: {}", named(list.into_iter())),
-            "Use the same version on all servers, and run \"snowflake-registry create\" with each new one first.",
-        )),
-    }
-}
-
-fn tags(view: &View) -> Vec<Finding> {
-    let tags = &view.reading.tags;
-    let of = |state: TagState| -> Vec<String> {
-        let of = tags.iter().filter(|(_, record)| view.tag_state(record) == state);
-        of.map(|(tag, record)| format!("\"{tag}\" at {}", record.next)).collect()
-    };
-    let mut found = Vec::new();
-    let stopped = of(TagState::Stopped);
-    if !stopped.is_empty() {
-        found.push(Finding::bad(
-            "tags",
-            format!("{} of {} stopped: {}", stopped.len(), tags.len(), named(stopped.into_iter())),
-            format!(
-                "The registry may have lost blocks, so they give no values. Run {}, with a value above all that \
-                 servers have had.",
-                command("set-tag TAG --next-value VALUE")
-            ),
-        ));
-    }
-    let ended = of(TagState::Ended);
-    if !ended.is_empty() {
-        found.push(Finding::bad(
-            "tags",
-            format!("{} of {} ended, without values left: {}", ended.len(), tags.len(), named(ended.into_iter())),
-            format!("Make another tag with {}, and let columns draw from it.", command("create-tag")),
-        ));
-    }
-    if found.is_empty() && !tags.is_empty() {
-        found.push(Finding::ok("tags", format!("{} open", tags.len())));
-    }
-    found
-}
-
-/// Says whether the registry has the standbys that it waits for, and whether what was declared of
-/// failovers can be true.
-fn replication(view: &View, standbys: &Standbys) -> Finding {
-    let Standbys { names, connected } = standbys;
-    let shown = printable(names);
-    let loses_nothing = view.reading.fleet.loses_nothing;
-    if names.is_empty() && loses_nothing {
-        return Finding::bad(
-            "replication",
-            "is not synchronous, although it was declared that a failover loses nothing",
-            format!(
-                "A failover can let ids repeat. Set \"synchronous_standby_names\" in the registry, or run {}.",
-                command("set-loses-nothing false")
-            ),
-        );
-    }
-    let needed = standbys.needed();
-    match *connected {
-        Some((0, _)) if names.is_empty() => Finding::warn(
-            "replication",
-            "no standby is connected, so the registry is lost with its server",
-            "Make a standby of the registry, or bring it back.",
-        ),
-        _ if names.is_empty() => {
-            Finding::ok("replication", "is not synchronous, and a failover freezes what may be lost")
-        }
-        Some((_, synchronous)) if synchronous < needed => Finding::bad(
-            "replication",
-            format!("{synchronous} of {needed} synchronous standbys connected ({shown}): no change is confirmed"),
-            "Servers renew nothing. Look at pg_stat_replication in the registry, and bring a standby back.",
-        ),
-        _ if !loses_nothing => Finding::ok(
-            "replication",
-            format!(
-                "is synchronous ({shown}), and a failover freezes nevertheless, because {} was not run",
-                command("set-loses-nothing true")
-            ),
-        ),
-        Some((all, synchronous)) => {
-            Finding::ok("replication", format!("{synchronous} of {all} standbys are synchronous ({shown})"))
-        }
-        None => Finding::ok("replication", format!("is synchronous ({shown}); only pg_monitor can see the standbys")),
     }
 }
 
@@ -620,12 +188,15 @@ fn wrapped(begin: &str, text: &str) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use super::registry::{clocks_here, role_settings};
+    use super::servers::clocks;
     use super::*;
     use crate::report::refused;
     use crate::samples::{NOW_MS, TAG, number, view};
     use snowflake_core::registry::{Fleet, Incarnation, NumberKey, NumberRecord, TagRecord};
     use snowflake_core::segment::END;
     use snowflake_core::tag::Tag;
+    use snowflake_registry::Kind;
 
     fn seen() -> Seen {
         let here = ClockHere { offset_ms: 3, error_ms: 1 };
@@ -653,12 +224,12 @@ mod tests {
             said.text(),
             "\
 ok    registry    answers: PostgreSQL, a primary, \"fsync\" on, version 2, host=r.example dbname=ids user=dba
-ok    this clock  this machine's clock is +3 ms off the registry's
+ok    this clock  this machine's clock is +3 msecs off the registry's
 ok    history     generation 3, timeline 3, noted
-ok    limits      leases 10 min of 10 min, clock skew 1 min of 1 min; a freeze lasts 12 min
+ok    limits      leases 10 mins of 10 mins, clock skew 1 min of 1 min; a freeze lasts 12 mins
 ok    numbers     1022 of 1024 can be leased (0 to 1023)
 ok    leases      2 renewed
-ok    clocks      clock of a.example:5432 is +12 ms off the registry's, the most of all; 1 min is allowed
+ok    clocks      clock of a.example:5432 is +12 msecs off the registry's, the most of all; 1 min is allowed
 ok    versions    all servers have snowflake_id 0.3.0
 ok    tags        2 open
 ok    replication is not synchronous, and a failover freezes what may be lost
@@ -671,12 +242,11 @@ All is well.
     #[test]
     fn what_keeps_servers_from_leasing_is_found() {
         let mut view = view();
-        view.reading.fleet = Fleet { closed: true, freeze_ms: NOW_MS + 1, grace_ms: i64::MAX, ..view.reading.fleet };
+        view.reading.fleet = Fleet { closed: true, freeze_ms: NOW_MS + 1, ..view.reading.fleet };
         view.reading.incarnation = Incarnation { timeline: 4, ..view.reading.incarnation };
         assert_eq!(grades(&view, "fleet"), [Grade::Bad]);
         assert_eq!(grades(&view, "history"), [Grade::Warn]);
         assert_eq!(grades(&view, "freeze"), [Grade::Warn]);
-        assert_eq!(grades(&view, "grace"), [Grade::Warn]);
         assert_eq!(worst(&findings(&view, &seen())), Grade::Bad);
     }
 
@@ -705,7 +275,7 @@ All is well.
         // A time that is still to come shows no server that lives.
         view.reading.numbers.get_mut(&key).unwrap().renewed_ms = i64::MAX;
         let said = clocks(&view, &view.numbers()).message;
-        assert_eq!(said, "clock of number 5 is -7 ms off the registry's, the most of all; 1 min is allowed");
+        assert_eq!(said, "clock of number 5 is -7 msecs off the registry's, the most of all; 1 min is allowed");
     }
 
     #[test]
@@ -719,7 +289,7 @@ All is well.
         assert_eq!(leases(300_000)[0].0, Grade::Warn);
         let (grade, message) = leases(299_999).remove(0);
         assert_eq!(grade, Grade::Bad);
-        assert_eq!(message, "1 of 3 not renewed: number 9 () since 50 s, ends in 4 min 59 s");
+        assert_eq!(message, "1 of 3 not renewed: number 9 () since 50 secs, ends in 4 mins 59 secs");
         // Its server has started again, as number 4.
         let key = NumberKey::new(None, 9);
         let record = view.reading.numbers[&key];

@@ -1,7 +1,7 @@
 //! Making a registry and its fleets: `create`, `add-fleet`, `lost`.
 
 use serde_json::json;
-use snowflake_core::operate::{Operation, Refusal, lost_fleet, new_fleet};
+use snowflake_core::operate::{Operation, Outcome, Refusal, lost_fleet, new_fleet};
 use snowflake_core::registry::{Fleet, Incarnation, Wanted};
 use snowflake_registry::error::Diagnostic;
 use snowflake_registry::postgres::REGISTRY_SQL;
@@ -9,7 +9,7 @@ use snowflake_registry::{Kind, Problem, RegistryError, record};
 
 use crate::arguments::Changing;
 use crate::ask;
-use crate::change::{Change, said_of_change};
+use crate::change::{Change, Told, said_of_change};
 use crate::changes::{Changed, differences};
 use crate::output::Said;
 use crate::place::{Random, Registry};
@@ -64,8 +64,7 @@ pub fn check_range(range: Option<(i64, i64)>, fleet: &str) -> Result<(), Report>
 pub fn range_of_new(fleet: &str, first: i64, last: i64) -> Said {
     let mut changes = values(fleet, &Fleet { range: Some((first, last)), ..new_fleet(0, NO_INCARNATION, 0) });
     changes.retain(|changed| ["first_worker", "last_worker"].contains(&changed.field.as_str()));
-    let set = snowflake_core::operate::Outcome::RangeSet { first, last, numbers: None };
-    crate::change::dry(&changes, words::outcome(&set, fleet, true))
+    Told { changes, said: Vec::new() }.dry()
 }
 
 /// Makes the registry and the fleet, or brings the registry up to date.
@@ -183,69 +182,60 @@ pub fn lost(
     lost_fleet(&blank, 0, lease_ms, skew_ms, 0).map_err(forbidden)?;
     let operation = Operation::Lost { lease_ms, skew_ms, uuid };
     let found = look(registry, changing.dry_run)?;
-    let mut made = Vec::new();
-    let is_made_by_file = is_postgres(registry) && found == Found::Nothing && fleet == FIRST_FLEET;
     if found == Found::Fleet {
         let change = Change { command: "lost", fleet, store: registry, changing, has_person };
         return change.perform(&operation, random).map(|said| with_uuid(said, uuid));
     }
-    let schema = "The schema \"snowflake_registry\" is made";
+    let is_new = found == Found::Nothing;
+    // What is not made yet has no clock.
+    let now_ms = || if is_new { Ok(crate::now_ms()) } else { registry.now().map(|(_, now_ms)| now_ms) };
+    let made_anew = |now_ms: i64| lost_fleet(&blank, now_ms, lease_ms, skew_ms, blank.version).map_err(forbidden);
+    let schema = is_new.then(|| "The schema \"snowflake_registry\" is made.".to_owned());
+    // A uuid that is not given is another one each time.
+    let mut told = told_of_lost(fleet, &made_anew(now_ms().map_err(failed)?)?, uuid);
+    told.changes.retain(|changed| uuid.is_some() || changed.field != "uuid");
+    told.said.splice(0..0, schema.clone());
     if changing.dry_run {
-        if found == Found::Nothing {
-            made.push(format!("{schema} first, as by {}.", command("create")));
-        }
-        made.push(format!(
-            "Fleet \"{fleet}\" would be made. It would lease no number for {}.",
-            crate::span::Span(lease_ms.saturating_add(2 * skew_ms))
-        ));
-        // What is not made yet has no clock. A uuid that is not given is another one each time.
-        let now_ms = if found == Found::Nothing { crate::now_ms() } else { registry.now().map_err(failed)?.1 };
-        let new = lost_fleet(&blank, now_ms, lease_ms, skew_ms, 0).map_err(forbidden)?;
-        let mut changes = values(fleet, &new);
-        changes.retain(|changed| uuid.is_some() || changed.field != "uuid");
-        return Ok(crate::change::dry(&changes, made));
-    }
-    if !changing.yes {
-        let shown = [format!("Fleet \"{fleet}\" is made anew.")];
-        ask::confirm(
-            &shown,
-            "If the lost registry permitted longer leases, or clocks further apart, than you say, ids repeat.",
-        )?;
+        return Ok(told.dry());
+    } else if !changing.yes {
+        told.confirm("lost", has_person)?;
     }
     let mut grants = Vec::new();
-    if found == Found::Nothing {
+    if is_new {
         make_schema(registry, owner)?;
-        made.push(format!("{schema}."));
         grants = role_commands();
     }
     let yes = Changing { yes: true, ..changing };
-    let mut said = if is_made_by_file {
-        // No server has a right yet.
+    let mut said = if is_new && fleet == FIRST_FLEET {
+        // The file has made it. No server has a right yet.
         let change = Change { command: "lost", fleet, store: registry, changing: yes, has_person };
-        change.perform(&operation, random).map_err(|report| said_of_change(report, false, true))?
+        let said = change.perform(&operation, random).map_err(|report| said_of_change(report, false, true))?;
+        with_uuid(said, uuid)
     } else {
         // In one step, because servers may reach it at once.
-        let has_made = !made.is_empty();
-        let (_, now_ms) = registry.now().map_err(|error| said_of_change(failed(error), false, has_made))?;
-        let new = lost_fleet(&blank, now_ms, lease_ms, skew_ms, random.next()).map_err(forbidden)?;
-        if !make_fleet(registry, &new, has_made)? {
+        let (_, now_ms) = registry.now().map_err(|error| said_of_change(failed(error), false, is_new))?;
+        let new = made_anew(now_ms)?;
+        if !make_fleet(registry, &new, is_new)? {
             let report = refused(format!("fleet \"{fleet}\" was made meanwhile")).hint("Run this again.");
-            return Err(said_of_change(report, false, has_made));
+            return Err(said_of_change(report, false, is_new));
         }
-        let lost = snowflake_core::operate::Outcome::Lost {
-            generation: new.generation,
-            freeze_ms: new.freeze_ms,
-            uuid: new.uuid,
-            is_closed: new.closed,
-        };
-        crate::change::done(&values(fleet, &new), words::outcome(&lost, fleet, false))
+        told_of_lost(fleet, &new, uuid).done()
     };
-    said.lines.splice(0..0, made);
+    said.lines.splice(0..0, schema);
     if !grants.is_empty() {
         said.lines.push("Set the range and make the tags. Last of all, make the servers' role:".to_owned());
         said.lines.extend(grants);
     }
-    Ok(with_uuid(said, uuid))
+    Ok(said)
+}
+
+/// Says what making a fleet anew changes.
+fn told_of_lost(fleet: &str, new: &Fleet, uuid: Option<u128>) -> Told {
+    let Fleet { generation, freeze_ms, uuid: own, closed: is_closed, .. } = *new;
+    let outcome = Outcome::Lost { generation, freeze_ms, uuid: own, is_closed };
+    let mut said = words::consequence(&outcome, None);
+    said.extend(uuid.is_none().then(|| OTHER_FLEET.to_owned()));
+    Told { changes: values(fleet, new), said }
 }
 
 /// Returns the values of a fleet that is made, but those that the registry itself knows.
@@ -255,13 +245,12 @@ fn values(fleet: &str, new: &Fleet) -> Vec<Changed> {
     changes
 }
 
+/// Of a fleet that is made anew without its uuid.
+const OTHER_FLEET: &str =
+    "To servers it is another fleet than the lost one. For the same one, run this again with --uuid.";
+
 fn with_uuid(mut said: Said, uuid: Option<u128>) -> Said {
-    if uuid.is_none() {
-        said.lines.push(
-            "To servers it is another fleet than the lost one. For the same one, run this again with --uuid."
-                .to_owned(),
-        );
-    }
+    said.lines.extend(uuid.is_none().then(|| OTHER_FLEET.to_owned()));
     said
 }
 

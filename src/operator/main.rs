@@ -10,12 +10,12 @@
 //! create               a registry and its fleets are made
 //! change               an operation is shown, asked about, performed
 //!   |
-//! check                whether all is well
+//! check                whether all is well; check/ has what is found of each thing
 //! show                 the fleet as a table
 //!   |
 //! view                 what the registry holds, as facts for people
 //! changes              what a change changes: old and new values
-//! words                outcomes, refusals and consequences
+//! words                refusals and consequences
 //!   |
 //! place                where the registry is, and random numbers
 //! arguments            the arguments, and --help
@@ -57,21 +57,17 @@ use snowflake_core::tag::Tag;
 use snowflake_registry::{Asker, RegistryError};
 
 use crate::arguments::{Arguments, Changing, Command, Common, TagValues};
-use crate::change::Change;
+use crate::change::{Change, Told};
 use crate::changes::Changed;
 use crate::check::{ClockHere, Finding, Grade, Seen};
 use crate::output::Said;
 use crate::place::{Place, Random, Registry, VARIABLE};
 use crate::report::{Exit, Report, failed, misused};
-use crate::span::Span;
 use crate::view::View;
 
 /// What a new tag has, as in `registry.sql`.
 const NEW_TAG_NEXT: i64 = 1;
 const NEW_TAG_STEPS: (u32, u32) = (1000, 1_000_000);
-
-/// The shortest time between two looks of `watch`, in milliseconds.
-const LEAST_INTERVAL_MS: i64 = 100;
 
 fn main() -> ExitCode {
     let Arguments { common, command } = match Arguments::try_parse() {
@@ -82,18 +78,15 @@ fn main() -> ExitCode {
     let fleet = if let Command::AddFleet { name, .. } = &command { name.clone() } else { common.fleet.clone() };
     let mut session = match Session::new(&common, fleet.clone()) {
         Ok(session) => session,
-        Err(report) => return print(&common, name, &fleet, &Said::default(), Err(report)).1,
+        Err(report) => return print(&common, name, &fleet, &Said::default(), Err(report)),
     };
-    if let Command::Watch { all, interval, count } = command {
-        return session.watch(&common, name, all, interval, count);
-    }
     let makes_fleet = matches!(command, Command::Create { .. } | Command::AddFleet { .. } | Command::Lost { .. });
     let (said, ended) = match session.run(command) {
         Ok((said, exit)) => (said, Ok(exit)),
         Err(report) if makes_fleet => (Said::default(), Err(report)),
         Err(report) => (Said::default(), Err(session.with_fleets(report))),
     };
-    print(&common, name, &fleet, &said, ended).1
+    print(&common, name, &fleet, &said, ended)
 }
 
 /// Says what is wrong with the arguments, or what was asked about them.
@@ -125,30 +118,28 @@ fn status(exit: Exit) -> ExitCode {
     ExitCode::from(exit as u8)
 }
 
-/// Prints what a command says, and why it is not done. Returns whether anybody reads it, and the
-/// exit status.
-fn print(common: &Common, command: &str, fleet: &str, said: &Said, ended: Result<Exit, Report>) -> (bool, ExitCode) {
+/// Prints what a command says, and why it is not done. Returns the exit status.
+fn print(common: &Common, command: &str, fleet: &str, said: &Said, ended: Result<Exit, Report>) -> ExitCode {
     let (exit, report) = match ended {
         Ok(exit) => (exit, None),
         Err(report) => (report.code, Some(report)),
     };
-    let is_read = match common.json {
+    let printed = match common.json {
         true => output::print(&said.line(Some(command), Some(fleet), report.as_ref())),
         false => {
             let has_colour =
                 stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-            let is_read = output::print(&if has_colour { output::coloured(&said.text()) } else { said.text() });
+            let printed = output::print(&if has_colour { output::coloured(&said.text()) } else { said.text() });
             if let Some(report) = report {
                 output::print_error(&table::printable_lines(&report.to_string()));
             }
-            is_read
+            printed
         }
     };
-    match is_read {
-        Ok(is_read) => (is_read, status(exit)),
+    match printed {
         // What has failed before says more.
-        Err(error) if exit == Exit::Done => (false, unwritten(&error)),
-        Err(_) => (false, status(exit)),
+        Err(error) if exit == Exit::Done => unwritten(&error),
+        _ => status(exit),
     }
 }
 
@@ -178,7 +169,6 @@ impl Session {
         let said = match command {
             Command::Show { all } => show::show(&self.view()?.0, all),
             Command::Check { strict } => return self.check(strict),
-            Command::Watch { .. } => unreachable!("it prints by itself"),
             Command::Create { owner, range, changing } => {
                 let range = range.map(|range| (range[0], range[1]));
                 create::check_range(range, &self.fleet)?;
@@ -212,7 +202,8 @@ impl Session {
                     steps: (values.least_step.unwrap_or(least), values.greatest_step.unwrap_or(greatest)),
                     jump: values.jump.and_then(|jump| jump.0),
                 };
-                self.perform_described(name, &operation, tag, &values, None, changing, has_person)?
+                let more = values.description.as_ref().map_or(Vec::new(), |new| described(tag, None, new));
+                self.perform_described(&operation, (tag, &values), &more, changing, has_person)?
             }
             Command::Reserve { number, until, datacenter, force, changing } => {
                 let until_ms = until.ms(self.registry.read(&Wanted::default()).map_err(failed)?.now_ms);
@@ -232,9 +223,6 @@ impl Session {
             }
             Command::SetLosesNothing { loses_nothing, changing } => {
                 self.perform(name, &Operation::SetLosesNothing { loses_nothing }, changing, has_person)?
-            }
-            Command::SetGrace { grace, changing } => {
-                self.perform(name, &Operation::SetGrace { grace_ms: grace.0 }, changing, has_person)?
             }
             Command::Restored { limits, changing } => {
                 let (lease_ms, skew_ms) = (limits.lease.map(|span| span.0), limits.skew.map(|span| span.0));
@@ -299,20 +287,15 @@ impl Session {
     }
 
     /// Performs an operation on a tag, and describes it.
-    #[allow(clippy::too_many_arguments, reason = "a change, and what belongs to a tag")]
     fn perform_described(
         &mut self,
-        command: &str,
         operation: &Operation,
-        tag: Tag,
-        values: &TagValues,
-        old: Option<String>,
+        (tag, values): (Tag, &TagValues),
+        more: &[Changed],
         changing: Changing,
         has_person: bool,
     ) -> Result<Said, Report> {
-        let is_new = matches!(operation, Operation::CreateTag { .. });
-        let described = |new: &String| described(tag, (!is_new).then(|| old.unwrap_or_default()), new);
-        let more = values.description.as_ref().map(described).unwrap_or_default();
+        let command = if matches!(operation, Operation::CreateTag { .. }) { "create-tag" } else { "set-tag" };
         let change = Change { command, fleet: &self.fleet, store: &*self.registry, changing, has_person };
         let said = change.perform_with(operation, &mut self.random, more)?;
         if let Some(description) = values.description.as_ref().filter(|_| !changing.dry_run) {
@@ -334,19 +317,21 @@ impl Session {
 
     fn set_tag(&mut self, tag: Tag, values: &TagValues, changing: Changing, has_person: bool) -> Result<Said, Report> {
         let TagValues { next_value, least_step, greatest_step, jump, description } = values;
-        let old = if description.is_some() { self.registry.descriptions().map_err(failed)?.remove(&tag) } else { None };
+        let more = match description {
+            Some(new) => described(tag, self.registry.descriptions().map_err(failed)?.remove(&tag), new),
+            None => Vec::new(),
+        };
         let is_of_record = next_value.is_some() || least_step.is_some() || greatest_step.is_some() || jump.is_some();
         if let Some(description) = description.as_ref().filter(|_| !is_of_record) {
             if !self.registry.read(&Wanted::tags(vec![tag])).map_err(failed)?.tags.contains_key(&tag) {
                 return Err(words::refusal(&Refusal::NoSuchTag { tag }, &self.fleet));
             }
-            let changes = described(tag, Some(old.unwrap_or_default()), description);
-            let said = vec![format!("Tag \"{tag}\" is described.")];
+            let told = Told { changes: more, said: Vec::new() };
             if changing.dry_run {
-                return Ok(change::dry(&changes, said));
+                return Ok(told.dry());
             }
             self.describe(tag, description, false)?;
-            return Ok(change::done(&changes, said));
+            return Ok(told.done());
         }
         let operation = Operation::SetTag {
             tag,
@@ -355,7 +340,7 @@ impl Session {
             greatest: *greatest_step,
             jump: jump.map(|jump| jump.0),
         };
-        self.perform_described("set-tag", &operation, tag, values, old, changing, has_person)
+        self.perform_described(&operation, (tag, values), &more, changing, has_person)
     }
 
     fn prune(&self, before: instant::When, changing: Changing, has_person: bool) -> Result<Said, Report> {
@@ -365,21 +350,21 @@ impl Session {
         let reading = self.registry.read(&Wanted::default()).map_err(failed)?;
         let before_ms = prunable_before(&reading, before.ms(reading.now_ms))
             .map_err(|refusal| words::refusal(&refusal, &self.fleet))?;
-        let shown = instant::Shown(before_ms);
+        let lost = format!(
+            "Nobody can find any more which server drew an id before {}, unless its lease has ended later. This cannot \
+             be undone.",
+            instant::Shown(before_ms)
+        );
+        let mut told = Told { said: vec![lost], ..Told::default() };
         if changing.dry_run {
-            let said = format!("The history of leases that ended before {shown} would be deleted.");
-            return Ok(change::dry(&[], vec![said]));
-        }
-        if !changing.yes {
-            let consequence = format!(
-                "Nobody can find any more which server drew an id before {shown}, unless its lease has ended later. \
-                 This cannot be undone."
-            );
-            ask::confirm(&[], &consequence)?;
+            return Ok(told.dry());
+        } else if !changing.yes {
+            told.confirm("prune", has_person)?;
         }
         let pruned =
             self.registry.prune(before_ms).map_err(|error| change::said_of_change(failed(error), true, false))?;
-        let mut said = change::done(&[], vec![format!("Pruned leases that ended before {shown}: {pruned}.")]);
+        told.said.insert(0, format!("Leases that were pruned: {pruned}."));
+        let mut said = told.done();
         said.json.insert("pruned".to_owned(), json!(pruned));
         Ok(said)
     }
@@ -434,48 +419,18 @@ impl Session {
         let exit = if check::worst(&found) >= least { Exit::Found } else { Exit::Done };
         Ok((check::said(&found), exit))
     }
-
-    fn watch(&self, common: &Common, name: &str, all: bool, interval: Span, count: Option<u64>) -> ExitCode {
-        if interval.0 < LEAST_INTERVAL_MS {
-            let report = misused(format!("interval cannot be {interval}"))
-                .detail(format!("It must be {} or more.", Span(LEAST_INTERVAL_MS)))
-                .hint("Give it as '2 s' or '500 ms'.");
-            return print(common, name, &self.fleet, &Said::default(), Err(report)).1;
-        }
-        let is_screen = stdout().is_terminal() && !common.json;
-        let mut looks = 0;
-        loop {
-            let (said, ended) = match self.view() {
-                Ok((view, _)) => (show::show(&view, all), Ok(Exit::Done)),
-                Err(report) => (Said::default(), Err(report)),
-            };
-            if is_screen {
-                // To the upper left corner, and away with all that is below.
-                let _ = output::print("\x1b[H\x1b[2J");
-            } else if looks > 0 && !common.json {
-                let _ = output::print("\n");
-            }
-            let (is_read, status) = print(common, name, &self.fleet, &said, ended);
-            looks += 1;
-            if !is_read || count.is_some_and(|count| looks >= count) {
-                return status;
-            }
-            thread::sleep(Duration::from_millis(interval.0.unsigned_abs()));
-        }
-    }
-}
-
-/// Returns what another description changes. The old one is empty if there is none, and `None` if
-/// the tag is new.
-fn described(tag: Tag, old: Option<String>, new: &str) -> Vec<Changed> {
-    let text = |text: &str| if text.is_empty() { Json::Null } else { json!(text) };
-    let (old, new) = (old.as_deref().map(text), Some(text(new)));
-    let changed = Changed { record: format!("tag \"{tag}\""), field: "description".to_owned(), old, new };
-    Some(changed).filter(|changed| changed.old != changed.new).into_iter().collect()
 }
 
 /// How long a server may take to make a number's record.
 const MADE_WITHIN: Duration = Duration::from_secs(1);
+
+/// Returns what differs between two descriptions of a tag.
+fn described(tag: Tag, old: Option<String>, new: &str) -> Vec<Changed> {
+    let text = |text: &str| Some(if text.is_empty() { Json::Null } else { json!(text) });
+    let (record, field) = (format!("tag \"{tag}\""), "description".to_owned());
+    let changed = Changed { record, field, old: text(&old.unwrap_or_default()), new: text(new) };
+    Some(changed).filter(|changed| changed.old != changed.new).into_iter().collect()
+}
 
 /// Lists names.
 fn quoted(names: &[String]) -> String {

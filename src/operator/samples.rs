@@ -68,7 +68,6 @@ pub fn reading() -> Reading {
             .into(),
         incarnation: INCARNATION,
         now_ms: NOW_MS,
-        up_ms: Some(273_600_000),
     }
 }
 

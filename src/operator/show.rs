@@ -44,7 +44,7 @@ pub fn show(view: &View, all: bool) -> Said {
 
 /// Returns the lines about the fleet as a whole.
 fn head(view: &View, numbers: &[NumberView]) -> Vec<String> {
-    let Reading { fleet, incarnation, now_ms, up_ms, .. } = &view.reading;
+    let Reading { fleet, incarnation, now_ms, .. } = &view.reading;
     let mut rows = vec![("fleet", format!("\"{}\", {}", printable(&view.fleet), words::uuid(fleet.uuid)))];
     if fleet.closed {
         rows.push(("CLOSED", "nothing is leased or renewed; servers draw ids until their leases end".to_owned()));
@@ -55,9 +55,6 @@ fn head(view: &View, numbers: &[NumberView]) -> Vec<String> {
     if let Some(left_ms) = view.frozen_ms() {
         let until = Shown(fleet.freeze_ms);
         rows.push(("FROZEN", format!("for {}, until {until}: restart no server before then", Span(left_ms).short())));
-    }
-    if let Some(left_ms) = view.grace_left_ms() {
-        rows.push(("GRACE", format!("no number is acquired for another {}", Span(left_ms).short())));
     }
     rows.push((
         "layout",
@@ -82,9 +79,6 @@ fn head(view: &View, numbers: &[NumberView]) -> Vec<String> {
             false => "limits are not set yet: the first server sets the defaults".to_owned(),
         },
     ));
-    if fleet.grace_ms > 0 {
-        rows.push(("grace", format!("{} after a start of the registry", Span(fleet.grace_ms))));
-    }
     let store = match view.kind {
         Kind::Postgres => {
             let loses = if fleet.loses_nothing { ", a failover loses nothing (declared)" } else { "" };
@@ -93,8 +87,7 @@ fn head(view: &View, numbers: &[NumberView]) -> Vec<String> {
         Kind::Etcd => format!("cluster {:x}", incarnation.store),
     };
     rows.push(("generation", format!("{}; {store}", fleet.generation)));
-    let up = up_ms.map(|up_ms| format!(", up {}", Span(up_ms).short())).unwrap_or_default();
-    rows.push(("registry", format!("{}{up}, {}", Shown(*now_ms), printable(&view.address))));
+    rows.push(("registry", format!("{}, {}", Shown(*now_ms), printable(&view.address))));
     rows.into_iter().map(|(name, text)| cut(&format!("{name:<12}{text}"), WIDTH)).collect()
 }
 
@@ -209,7 +202,7 @@ fn tag_row(tag: Tag, record: &TagRecord, view: &View) -> Vec<String> {
 
 /// Returns the fleet for programs: each record as it is, and what follows from it.
 fn json(view: &View, numbers: &[NumberView]) -> Json {
-    let Reading { fleet, incarnation, now_ms, up_ms, tags, .. } = &view.reading;
+    let Reading { fleet, incarnation, now_ms, tags, .. } = &view.reading;
     let with = |fields: record::Fields, more: Json| {
         let mut object = Json::Object(fields);
         for (field, value) in more.as_object().into_iter().flatten() {
@@ -228,7 +221,6 @@ fn json(view: &View, numbers: &[NumberView]) -> Json {
         "kind": match view.kind { Kind::Postgres => "postgresql", Kind::Etcd => "etcd" },
         "address": view.address,
         "now_ms": now_ms,
-        "up_ms": up_ms,
     });
     let now = record::fleet(&Fleet { incarnation: *incarnation, ..*fleet });
     for field in ["store", "timeline", "term", "unseen"] {
@@ -277,13 +269,13 @@ mod tests {
 fleet       \"default\", 1b4e28ba-2fa1-41d2-883f-0016d3cca427
 layout      snowflake, backup_worker off
 range       0 to 1023: 1024 numbers, 2 leased
-leases      10 min, limit 10 min; clock skew 1 min, limit 1 min; a freeze lasts 12 min
+leases      10 mins, limit 10 mins; clock skew 1 min, limit 1 min; a freeze lasts 12 mins
 generation  3; system 7312000000000000000, timeline 3
-registry    2026-11-24 12:00:00Z, up 3 d 4 h, host=r.example dbname=ids user=dba
+registry    2026-11-24 12:00:00Z, host=r.example dbname=ids user=dba
 
-NUMBER  STATE  SERVER          CLUSTER  VERSION  ENDS IN     RENEWED   CLOCK
-     4  held   a.example:5432  shop     0.3.0    9 min 57 s  3 s ago  +12 ms
-     5  held   b.example:5432  shop     0.3.0    9 min 57 s  3 s ago   -7 ms
+NUMBER  STATE  SERVER          CLUSTER  VERSION  ENDS IN         RENEWED         CLOCK
+     4  held   a.example:5432  shop     0.3.0    9 mins 57 secs  3 secs ago  +12 msecs
+     5  held   b.example:5432  shop     0.3.0    9 mins 57 secs  3 secs ago   -7 msecs
 
 1 more number was leased before, and is not now (--all).
 
@@ -303,7 +295,6 @@ parcels            1  1000 to 1000000  1000  open   1 min ago
             freeze_ms: NOW_MS + 543_000,
             generation: 4,
             range: Some((5, 9)),
-            grace_ms: 300_000_000,
             ..view.reading.fleet
         };
         view.reading.incarnation = Incarnation { timeline: 4, ..view.reading.incarnation };
@@ -313,8 +304,7 @@ parcels            1  1000 to 1000000  1000  open   1 min ago
         for line in [
             "CLOSED      nothing is leased or renewed; servers draw ids until their leases end",
             "UNNOTED     it has failed over or was restored, and no server has noted that yet",
-            "FROZEN      for 9 min 3 s, until 2026-11-24 12:09:03Z: restart no server before then",
-            "GRACE       no number is acquired for another 7 h 20 min",
+            "FROZEN      for 9 mins 3 secs, until 2026-11-24 12:09:03Z: restart no server before then",
             "range       5 to 9: 5 numbers, 3 leased, 1 LATE, 1 OUTSIDE, 1 frozen",
         ] {
             assert!(drawn.contains(line), "{drawn}");
@@ -326,7 +316,7 @@ parcels            1  1000 to 1000000  1000  open   1 min ago
     #[test]
     fn a_time_beyond_a_century_has_no_figure() {
         let told = [i64::MAX, NOW_MS + 5000, NOW_MS - 5000, i64::MIN].map(|then_ms| ago(NOW_MS, then_ms));
-        assert_eq!(told, ["far ahead", "in 5 s", "5 s ago", "long ago"]);
+        assert_eq!(told, ["far ahead", "in 5 secs", "5 secs ago", "long ago"]);
     }
 
     #[test]

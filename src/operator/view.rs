@@ -259,13 +259,6 @@ impl View {
         let left_ms = self.reading.fleet.freeze_ms.saturating_sub(self.reading.now_ms);
         (left_ms > 0).then_some(left_ms)
     }
-
-    /// Returns for how long no number is acquired, because the registry was started, in
-    /// milliseconds.
-    pub fn grace_left_ms(&self) -> Option<i64> {
-        let left_ms = self.reading.fleet.grace_ms.saturating_sub(self.reading.up_ms?);
-        (left_ms > 0).then_some(left_ms)
-    }
 }
 
 /// Whether a server has missed several renewals. A short lease is renewed more often.

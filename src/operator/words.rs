@@ -1,12 +1,10 @@
-//! What an operation has done, what it would do, and why it is refused, in words.
+//! What a change brings about that its values do not show, and why one is refused, in words.
 //!
 //! A message follows PostgreSQL's style guide: in lower case, without a period. DETAIL and HINT are
 //! sentences.
 
-use snowflake_core::operate::{
-    CutLease, JumpedTag, KEPT_AHEAD_MS, Operation, Outcome, Refusal, Restored as RestoredOutcome,
-};
-use snowflake_core::registry::{DEFAULT_LEASE_MS, DEFAULT_SKEW_MS, Fleet, NumberKey, TagRecord};
+use snowflake_core::operate::{JumpedTag, KEPT_AHEAD_MS, Outcome, Refusal, Restored};
+use snowflake_core::registry::{Fleet, NumberKey, TagRecord};
 use snowflake_core::segment::END;
 use snowflake_core::tag::Tag;
 
@@ -37,11 +35,15 @@ pub fn jump(jump: Option<u32>) -> String {
     jump.map_or_else(|| "none".to_owned(), |jump| jump.to_string())
 }
 
-/// Says what an operation has done to a fleet, or would do: a sentence or more in each line.
-pub fn outcome(outcome: &Outcome, fleet: &str, is_dry: bool) -> Vec<String> {
+/// Says what a change brings about that its values do not show: a sentence or more in each line.
+/// `before` is the fleet's record before the change, if that is written.
+pub fn consequence(outcome: &Outcome, before: Option<&Fleet>) -> Vec<String> {
+    const STILL_CLOSED: &str = "The fleet is still closed.";
+    let mut said = Vec::new();
     match outcome {
         Outcome::RangeSet { first, last, numbers } => {
-            let mut said = vec![format!("Numbers {first} to {last} may be leased.")];
+            let Some(gained) = before.and_then(|before| gained(before, (*first, *last))) else { return said };
+            said.push(gained);
             if numbers.is_none() {
                 said.push(
                     "Servers refuse a range with numbers beyond their layout's: they renew nothing, and stop drawing \
@@ -49,146 +51,109 @@ pub fn outcome(outcome: &Outcome, fleet: &str, is_dry: bool) -> Vec<String> {
                         .to_owned(),
                 );
             }
-            said
         }
         Outcome::LimitsSet { longest_ms, skew_ms, used_lease_ms, used_skew_ms } => {
-            let mut said = vec![match (longest_ms, skew_ms) {
-                (0, _) | (_, 0) => "The limit is set, and the first server brings the other one. It cannot be lowered \
-                                    afterwards. Each freeze lasts as long as the longest lease and two clock skews."
-                    .to_owned(),
-                (longest_ms, skew_ms) => format!(
-                    "Leases may be {} long, and clocks {} apart. This cannot be lowered once a server has used the \
-                     fleet. Each freeze lasts {} from now on.",
-                    Span(*longest_ms),
-                    Span(*skew_ms),
+            if before.is_none_or(|before| (before.longest_ms, before.skew_ms) == (*longest_ms, *skew_ms)) {
+                return said;
+            }
+            if *longest_ms > 0 && *skew_ms > 0 {
+                said.push(format!(
+                    "Each freeze lasts {} from now on: for so long a server that is restarted generates no ids.",
                     Span(longest_ms.saturating_add(2 * skew_ms))
-                ),
-            }];
+                ));
+            }
+            said.push("Limits cannot be lowered once a server has used the fleet.".to_owned());
             if used_lease_ms < longest_ms || used_skew_ms < skew_ms {
                 said.push(format!(
-                    "Leases are still {} long, and clocks are taken to be {} apart. Run {} to use more, when no \
-                     failover can lose this change any more.",
-                    Span(*used_lease_ms),
-                    Span(*used_skew_ms),
+                    "To use more than before, run {}, when no failover can lose this change any more.",
                     command("set-lease")
                 ));
             }
-            said
         }
-        Outcome::LeaseSet { lease_ms, skew_ms } => vec![format!(
-            "Leases are {} long, and clocks may be {} apart, from each server's next renewal on.",
-            Span(*lease_ms),
-            Span(*skew_ms)
-        )],
-        Outcome::LosesNothingSet { loses_nothing: true } => vec![format!(
-            "A failover of the registry freezes nothing from now on. Replication must be synchronous. Run {} before a \
-             restore.",
-            command("set-loses-nothing false")
-        )],
-        Outcome::LosesNothingSet { loses_nothing: false } => {
-            vec!["A failover of the registry freezes what may be lost.".to_owned()]
+        Outcome::LosesNothingSet { loses_nothing: true } => said.push(
+            "If a failover promotes a standby that lacks the last changes, two servers lease one number, and ids \
+             repeat."
+                .to_owned(),
+        ),
+        Outcome::Closed { .. } => said.push(
+            "Nothing is leased or renewed while the fleet is closed. Servers draw ids until their leases end."
+                .to_owned(),
+        ),
+        Outcome::Opened { was_closed: true, moved: true } => said.push(
+            "If this is not the closed registry, moved whole, or if the old one is opened, both lease the same \
+             numbers, and ids repeat."
+                .to_owned(),
+        ),
+        Outcome::Opened { was_closed: true, moved: false } => said.push(
+            "If any server has reached a moved copy of this registry that was opened, both lease the same numbers, and \
+             ids repeat."
+                .to_owned(),
+        ),
+        Outcome::SettingsReset { is_closed, .. } => {
+            said.push(
+                "The next server that starts decides the layout of the fleet's ids. A database in which a wrong server \
+                 has drawn ids refuses another layout."
+                    .to_owned(),
+            );
+            said.extend(is_closed.then(|| STILL_CLOSED.to_owned()));
         }
-        Outcome::GraceSet { grace_ms: 0 } => {
-            vec!["Numbers are acquired right after a start of the registry.".to_owned()]
+        Outcome::Restored(restored) => said = restored_said(restored),
+        Outcome::Lost { freeze_ms, is_closed, .. } => {
+            said.push(format!(
+                "No number is leased for ids before {}. If the lost registry permitted longer leases, or clocks \
+                 further apart, than you say, ids repeat.",
+                Shown(*freeze_ms)
+            ));
+            said.extend(is_closed.then(|| STILL_CLOSED.to_owned()));
         }
-        Outcome::GraceSet { grace_ms } => vec![format!(
-            "For {} after a start of the registry, servers renew, and none acquires a number.",
-            Span(*grace_ms)
-        )],
-        Outcome::Closed { was_closed } => {
-            let already = if *was_closed { " It was closed already." } else { "" };
-            vec![format!(
-                "Fleet \"{fleet}\" is closed: nothing is leased or renewed. Servers draw ids until their leases \
-                 end.{already}"
-            )]
-        }
-        Outcome::Opened { was_closed, moved } => {
-            let mut said = vec![match was_closed {
-                true => format!("Fleet \"{fleet}\" is open."),
-                false => format!("Fleet \"{fleet}\" is open, as it was before."),
-            }];
-            if *was_closed && !moved {
-                said.push(
-                    "This is right only if no server has reached a moved copy of this registry that was opened. If one \
-                     has, close this one again, and use that copy."
-                        .to_owned(),
-                );
-            }
-            said
-        }
-        Outcome::SettingsReset { range, lease_ms, skew_ms, is_closed } => {
-            let range = match range {
-                Some((first, last)) => format!("The range stays {first} to {last}."),
-                None => "It brings the range, too.".to_owned(),
-            };
-            let mut said = vec![format!(
-                "The next server brings layout and backup_worker to fleet \"{fleet}\". {range} Limits are as for a new \
-                 fleet."
-            )];
-            if lease_ms.is_some() || skew_ms.is_some() {
-                said.push(format!(
-                    "Leases stay {} long, and clocks {} apart. Run {} to use more.",
-                    Span(lease_ms.unwrap_or(DEFAULT_LEASE_MS)),
-                    Span(skew_ms.unwrap_or(DEFAULT_SKEW_MS)),
-                    command("set-lease")
-                ));
-            }
-            if *is_closed {
-                said.push("The fleet is still closed.".to_owned());
-            }
-            said
-        }
-        Outcome::Restored(restored) => restored_said(restored, fleet, is_dry),
-        Outcome::Lost { generation, freeze_ms, uuid: lost, is_closed } => [
-            Some(format!(
-                "Fleet \"{fleet}\" is made anew, in generation {generation}, with the uuid {}. Servers of a fleet with \
-                 another uuid refuse to draw.",
-                uuid(*lost)
-            )),
-            Some(format!("Numbers are leased for ids from {} on, when all lost leases have ended.", Shown(*freeze_ms))),
-            is_closed.then(|| "The fleet is still closed.".to_owned()),
-        ]
-        .into_iter()
-        .flatten()
-        .collect(),
-        Outcome::Reserved { number: reserved, until_ms } => vec![format!(
-            "{} is reserved until {}: it is not leased for ids before that. This cannot be undone.",
+        Outcome::Reserved { number: reserved, until_ms } => said.push(format!(
+            "{} is not leased for ids before {}. This cannot be undone.",
             capitalized(&number(*reserved)),
             Shown(*until_ms)
-        )],
-        Outcome::TagCreated { tag, record } => {
-            vec![format!("Tag \"{tag}\" is there. Its values begin at {}.", record.next), on_loss(record)]
+        )),
+        Outcome::TagCreated { record, .. } => said.push(on_loss(record)),
+        Outcome::TagSet { tag, was, record } => {
+            if (record.next, record.generation) != (was.next, was.generation) {
+                said.push(goes_on(*tag, was, record));
+            }
+            if record.jump != was.jump {
+                said.push(on_loss(record));
+            }
         }
-        Outcome::TagSet { tag, was, record } => tag_set(*tag, was, record),
         Outcome::NumbersDropped { before_ms, count } => {
             let numbers = if *count == 1 { "1 number".to_owned() } else { format!("{count} numbers") };
-            vec![format!("Deleted the records of {numbers}: what ended by {}.", Shown(*before_ms))]
+            said.push(format!(
+                "The records of {numbers} are deleted, whose leases ended by {}. This cannot be undone.",
+                Shown(*before_ms)
+            ));
         }
-        Outcome::TagDropped { tag, was } => vec![
-            format!("Tag \"{tag}\" is deleted. Servers draw what they have of it for up to 20 seconds."),
-            format!("Its next value was {}. If the tag is made again, it must begin there or above.", was.next),
-        ],
+        Outcome::TagDropped { tag, was } => said.push(format!(
+            "Draws of tag \"{tag}\" fail within 20 seconds. If it is made again with a next value below {}, values \
+             come twice.",
+            was.next
+        )),
+        Outcome::LeaseSet { .. }
+        | Outcome::LosesNothingSet { loses_nothing: false }
+        | Outcome::Opened { was_closed: false, .. } => {}
     }
+    said
 }
 
-fn tag_set(tag: Tag, was: &TagRecord, record: &TagRecord) -> Vec<String> {
-    let mut said = Vec::new();
-    if record.next != was.next || record.generation != was.generation {
-        said.push(format!("Tag \"{tag}\" goes on at {}. Servers first draw the rest of their blocks.", record.next));
+/// Says where a tag goes on whose next value was set.
+fn goes_on(tag: Tag, was: &TagRecord, record: &TagRecord) -> String {
+    if record.next == END {
+        return format!("Tag \"{tag}\" ends, and never gives a value again. This cannot be undone.");
     }
-    if record.steps != was.steps {
-        let (least, greatest) = record.steps;
-        said.push(format!("Blocks of tag \"{tag}\" have {least} to {greatest} values."));
-    }
-    match (was.jump, record.jump) {
-        (Some(old), Some(new)) if old != new && record.steps.1 < was.steps.1 => said.push(format!(
-            "The jump of tag \"{tag}\" is {new} greatest steps now, as many values as before, unless you have set it."
-        )),
-        (old, new) if old != new => said.push(on_loss(record)),
-        _ => {}
-    }
-    if said.is_empty() {
-        said.push(format!("Tag \"{tag}\" has these values already."));
+    let mut said = match record.next > was.next {
+        true => format!(
+            "Tag \"{tag}\" never gives the values from {} to {}. This cannot be undone.",
+            was.next,
+            record.next - 1
+        ),
+        false => format!("Tag \"{tag}\" goes on at {}.", record.next),
+    };
+    if was.generation < record.generation {
+        said += &format!(" If servers have had values from {} on, these come twice.", record.next);
     }
     said
 }
@@ -197,146 +162,43 @@ fn tag_set(tag: Tag, was: &TagRecord, record: &TagRecord) -> Vec<String> {
 fn on_loss(record: &TagRecord) -> String {
     match record.jump {
         Some(jump) => format!(
-            "When the registry may have lost blocks, it jumps ahead by {} values.",
+            "When the registry may have lost blocks, the tag jumps ahead by {} values.",
             u64::from(jump) * u64::from(record.steps.1)
         ),
-        None => "When the registry may have lost blocks, it gives no values until you set its next value.".to_owned(),
+        None => {
+            "When the registry may have lost blocks, the tag gives no values until you set its next value.".to_owned()
+        }
     }
 }
 
-fn restored_said(restored: &RestoredOutcome, fleet: &str, is_dry: bool) -> Vec<String> {
-    let RestoredOutcome { generation, freeze_ms, horizon_ms, jumped, stopped, cut } = restored;
-    let (freeze, horizon) = (Shown(*freeze_ms), Shown(*horizon_ms));
-    let mut said = vec![match is_dry {
-        true => format!(
-            "Generation {generation} of fleet \"{fleet}\" would begin. If it began now, numbers would be leased again \
-             for ids from {freeze} on."
-        ),
-        false => format!(
-            "Generation {generation} of fleet \"{fleet}\" has begun. Servers that hold a lease draw up to its end, and \
-             renew it if it ends after {horizon}. Numbers are leased again for ids from {freeze} on."
-        ),
-    }];
-    for CutLease { number: of, until_ms, becomes_ms } in cut {
-        let (of, until, becomes) = (capitalized(&number(*of)), Shown(*until_ms), Shown(*becomes_ms));
-        said.push(match is_dry {
-            true => {
-                format!("{of} is leased until {until}, later than any lease may end. It would be free at {becomes}.")
-            }
-            false => {
-                format!("{of} was leased until {until}, later than any lease may end. It is free at {becomes} now.")
-            }
-        });
-    }
+fn restored_said(restored: &Restored) -> Vec<String> {
+    let Restored { freeze_ms, jumped, stopped, .. } = restored;
+    let mut said = vec![format!(
+        "A freeze begins: until {}, a server that is restarted or added generates no ids. This cannot be undone.",
+        Shown(*freeze_ms)
+    )];
+    let list = |list: Vec<String>| list.join(", ");
     if !jumped.is_empty() {
-        let list: Vec<_> =
-            jumped.iter().map(|JumpedTag { tag, from, to }| format!("\"{tag}\" from {from} to {to}")).collect();
-        said.push(match is_dry {
-            true => format!(
-                "These tags would jump ahead: {}. To choose the next value of one yourself, first run {}.",
-                list.join(", "),
-                command("set-tag TAG --jump none")
-            ),
-            false => format!("These tags have jumped ahead: {}.", list.join(", ")),
-        });
+        let of = |jumped: &JumpedTag| format!("\"{}\" from {} to {}", jumped.tag, jumped.from, jumped.to);
+        said.push(format!("These tags jump ahead: {}.", list(jumped.iter().map(of).collect())));
     }
     if !stopped.is_empty() {
-        let list: Vec<_> = stopped.iter().map(|(tag, next)| format!("\"{tag}\" at {next}")).collect();
+        let of = |(tag, next): &(Tag, i64)| format!("\"{tag}\" at {next}");
         said.push(format!(
             "These tags give no values until you set their next value ({}): {}.",
             command("set-tag TAG --next-value VALUE"),
-            list.join(", ")
+            list(stopped.iter().map(of).collect())
         ));
     }
     said
 }
 
-/// Says what a dangerous operation brings about, for a person who is asked. `None` if nothing has
-/// to be asked.
-pub fn consequence(operation: &Operation, fleet: &Fleet, outcome: &Outcome) -> Option<String> {
-    Some(match (operation, outcome) {
-        (Operation::SetRange { .. }, Outcome::RangeSet { first, last, numbers }) => {
-            return wider_range(fleet, (*first, *last), numbers.is_some());
-        }
-        (Operation::SetTag { next: Some(_), .. }, Outcome::TagSet { tag, was, record }) => {
-            let mut said = match record.next {
-                END => format!("Tag \"{tag}\" ends, and never gives a value again. This cannot be undone."),
-                next if next > was.next => format!(
-                    "Tag \"{tag}\" never gives the values from {} to {}. This cannot be undone.",
-                    was.next,
-                    next - 1
-                ),
-                next => format!("Tag \"{tag}\" goes on at {next}."),
-            };
-            if was.generation < record.generation && record.next != END {
-                said += &format!(" If servers have had values from {} on, these come twice.", record.next);
-            }
-            said
-        }
-        (Operation::Restored { .. }, Outcome::Restored(restored)) => format!(
-            "A freeze begins: until {}, a server that is restarted or added generates no ids. Tags jump or stop. This \
-             cannot be undone.",
-            Shown(restored.freeze_ms)
-        ),
-        (Operation::Lost { .. }, Outcome::Lost { freeze_ms, .. }) => format!(
-            "No number is leased for ids before {}. If the lost registry permitted longer leases than you say, ids \
-             repeat.",
-            Shown(*freeze_ms)
-        ),
-        (Operation::Open { .. }, Outcome::Opened { was_closed: true, moved: true }) => {
-            "If this is not the closed registry, moved whole, or if the old one is opened, too, both lease the same \
-             numbers, and ids repeat."
-                .to_owned()
-        }
-        (Operation::Open { .. }, Outcome::Opened { was_closed: true, moved: false }) => {
-            "If any server has reached a moved copy of this registry that was opened, both lease the same numbers, and \
-             ids repeat."
-                .to_owned()
-        }
-        (Operation::ResetSettings, _) => {
-            "The next server that starts decides the layout of the fleet's ids. A database in which a wrong server has \
-             drawn ids refuses another layout."
-                .to_owned()
-        }
-        (Operation::SetLosesNothing { loses_nothing: true }, _) => {
-            "If a failover promotes a standby that lacks the last changes, two servers lease one number, and ids \
-             repeat."
-                .to_owned()
-        }
-        (Operation::DropTag { tag }, Outcome::TagDropped { was, .. }) => format!(
-            "Draws of tag \"{tag}\" fail within 20 seconds. If it is made again with a next value below {}, values \
-             come twice.",
-            was.next
-        ),
-        (Operation::Reserve { force: true, .. }, Outcome::Reserved { number: reserved, until_ms }) => format!(
-            "{} is not leased for ids before {}. This cannot be undone.",
-            capitalized(&number(*reserved)),
-            Shown(*until_ms)
-        ),
-        (
-            Operation::SetLimits { .. },
-            Outcome::LimitsSet { longest_ms: 0, .. } | Outcome::LimitsSet { skew_ms: 0, .. },
-        ) => "Limits cannot be lowered once a server has used the fleet.".to_owned(),
-        (Operation::SetLimits { .. }, Outcome::LimitsSet { longest_ms, skew_ms, .. })
-            if (fleet.longest_ms, fleet.skew_ms) == (*longest_ms, *skew_ms) =>
-        {
-            return None;
-        }
-        (Operation::SetLimits { .. }, Outcome::LimitsSet { longest_ms, skew_ms, .. }) => format!(
-            "Limits cannot be lowered once a server has used the fleet. After each failover that may lose leases, a \
-             server that is restarted generates no ids for {}.",
-            Span(longest_ms.saturating_add(2 * skew_ms))
-        ),
-        _ => return None,
-    })
-}
-
-/// Says what numbers bring about that a range did not have before, if there are any.
-fn wider_range(fleet: &Fleet, (first, last): (i64, i64), is_layout_known: bool) -> Option<String> {
+/// Says which numbers a range gains, if any.
+fn gained(before: &Fleet, (first, last): (i64, i64)) -> Option<String> {
     // A fleet that no server has used yet has all numbers, and those of the range are fewer.
-    let (old_first, old_last) = match fleet.range {
+    let (old_first, old_last) = match before.range {
         Some(range) => range,
-        None if fleet.layout.is_none() => return None,
+        None if before.layout.is_none() => return None,
         None => (first, first - 1),
     };
     let gained = [(first, last.min(old_first - 1)), (first.max(old_last.saturating_add(1)), last)];
@@ -345,18 +207,12 @@ fn wider_range(fleet: &Fleet, (first, last): (i64, i64), is_layout_known: bool) 
         .filter(|(first, last)| first <= last)
         .map(|(first, last)| if first == last { first.to_string() } else { format!("{first} to {last}") })
         .collect();
-    if gained.is_empty() {
-        return None;
-    }
-    let mut said = format!(
-        "The range gains the numbers {}. If a server has one of them in its own configuration, ids repeat.",
-        gained.join(" and ")
-    );
-    if fleet.layout.is_some() && !is_layout_known {
-        said += " The fleet's layout is not known here. If the layout lacks a number of the range, servers renew \
-                 nothing, and stop drawing when their leases end.";
-    }
-    Some(said)
+    (!gained.is_empty()).then(|| {
+        format!(
+            "The range gains the numbers {}. If a server has one of them in its own configuration, ids repeat.",
+            gained.join(" and ")
+        )
+    })
 }
 
 /// Says why an operation is refused.
@@ -370,10 +226,6 @@ pub fn refusal(refusal: &Refusal, fleet: &str) -> Report {
     match refusal {
         Refusal::LeaseOutside { lease_ms, allowed } => outside("lease", *lease_ms, allowed),
         Refusal::SkewOutside { skew_ms, allowed } => outside("skew", *skew_ms, allowed),
-        Refusal::GraceOutside { grace_ms, allowed } => outside("grace", *grace_ms, allowed),
-        Refusal::NoUptime => refused("etcd has no grace")
-            .detail("etcd does not tell since when it is up, so a grace would not count.")
-            .hint("No action is needed: an etcd that is started again has lost nothing."),
         Refusal::NoTimelines => refused("etcd needs no declaration that a failover loses nothing")
             .detail("A change of etcd is kept by a majority of its members, so another leader has all of it.")
             .hint(format!("After a restore of a snapshot, run {}.", command("restored"))),
@@ -603,7 +455,7 @@ fn capitalized(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use snowflake_core::operate::{GRACES_MS, JUMPS, LEASES_MS, SKEWS_MS, STEPS};
+    use snowflake_core::operate::{JUMPS, LEASES_MS, SKEWS_MS, STEPS};
 
     use crate::samples::{NOW_MS, TAG, fleet};
 
@@ -618,8 +470,6 @@ mod tests {
         vec![
             Refusal::LeaseOutside { lease_ms: 999, allowed: LEASES_MS },
             Refusal::SkewOutside { skew_ms: 3_600_001, allowed: SKEWS_MS },
-            Refusal::GraceOutside { grace_ms: 86_400_001, allowed: GRACES_MS },
-            Refusal::NoUptime,
             Refusal::NoTimelines,
             Refusal::RangeBelowZero { first: -1 },
             Refusal::EmptyRange { first: 7, last: 6 },
@@ -667,43 +517,69 @@ mod tests {
         ]
     }
 
-    fn outcomes() -> Vec<Outcome> {
+    /// What is said of each outcome, beside its values. Nothing is said where the list is empty.
+    fn consequences() -> Vec<(Outcome, &'static [&'static str])> {
         let jumping = TagRecord { jump: Some(10), next: 5000, steps: (10, 100), ..TAG };
+        let limits = |longest_ms, skew_ms| Outcome::LimitsSet {
+            longest_ms,
+            skew_ms,
+            used_lease_ms: 600_000,
+            used_skew_ms: 60_000,
+        };
+        let reset = |is_closed| Outcome::SettingsReset { range: None, lease_ms: None, skew_ms: None, is_closed };
+        let restored = Restored {
+            freeze_ms: NOW_MS + 720_000,
+            jumped: vec![JumpedTag { tag: tag(), from: 1, to: 2 }],
+            stopped: vec![(tag(), 4001)],
+            ..Restored::default()
+        };
+        let set = |was, record| Outcome::TagSet { tag: tag(), was, record };
         vec![
-            Outcome::RangeSet { first: 0, last: 9, numbers: None },
-            Outcome::LimitsSet { longest_ms: 3_600_000, skew_ms: 60_000, used_lease_ms: 600_000, used_skew_ms: 60_000 },
-            Outcome::LimitsSet { longest_ms: 3_600_000, skew_ms: 0, used_lease_ms: 600_000, used_skew_ms: 60_000 },
-            Outcome::LeaseSet { lease_ms: 120_000, skew_ms: 10_000 },
-            Outcome::LosesNothingSet { loses_nothing: true },
-            Outcome::LosesNothingSet { loses_nothing: false },
-            Outcome::GraceSet { grace_ms: 0 },
-            Outcome::GraceSet { grace_ms: 60_000 },
-            Outcome::Closed { was_closed: true },
-            Outcome::Opened { was_closed: true, moved: false },
-            Outcome::Opened { was_closed: true, moved: true },
-            Outcome::Opened { was_closed: false, moved: false },
-            Outcome::SettingsReset { range: Some((0, 9)), lease_ms: Some(1000), skew_ms: None, is_closed: true },
-            Outcome::SettingsReset { range: None, lease_ms: None, skew_ms: None, is_closed: false },
-            Outcome::Restored(RestoredOutcome {
-                generation: 4,
-                horizon_ms: NOW_MS,
-                freeze_ms: NOW_MS + 720_000,
-                jumped: vec![JumpedTag { tag: tag(), from: 1, to: 2 }],
-                stopped: vec![(tag(), 4001)],
-                cut: vec![CutLease { number: NumberKey::new(Some(3), 5), until_ms: i64::MAX, becomes_ms: NOW_MS }],
-            }),
-            Outcome::Lost { generation: 1_795_521_600, freeze_ms: NOW_MS, uuid: 1, is_closed: true },
-            Outcome::Reserved { number: NumberKey::new(None, 5), until_ms: NOW_MS },
-            Outcome::TagCreated { tag: tag(), record: TAG },
-            Outcome::TagSet { tag: tag(), was: TAG, record: jumping },
-            Outcome::TagSet {
-                tag: tag(),
-                was: jumping,
-                record: TagRecord { jump: Some(20), steps: (10, 50), ..jumping },
-            },
-            Outcome::TagSet { tag: tag(), was: TAG, record: TAG },
-            Outcome::TagDropped { tag: tag(), was: TAG },
-            Outcome::NumbersDropped { before_ms: NOW_MS, count: 2 },
+            (Outcome::RangeSet { first: 0, last: 9, numbers: None }, &[]),
+            (Outcome::RangeSet { first: 0, last: 2000, numbers: None }, &["gains", "beyond their layout's"]),
+            (limits(3_600_000, 60_000), &["Each freeze lasts 1 hr 2 mins from now on", "cannot be lowered"]),
+            (limits(3_600_000, 60_000), &["\"snowflake-registry set-lease\", when no failover can lose this change"]),
+            (limits(3_600_000, 0), &["Limits cannot be lowered once a server has used the fleet."]),
+            (limits(600_000, 60_000), &[]),
+            (Outcome::LeaseSet { lease_ms: 120_000, skew_ms: 10_000 }, &[]),
+            (Outcome::LosesNothingSet { loses_nothing: true }, &["two servers lease one number, and ids repeat"]),
+            (Outcome::LosesNothingSet { loses_nothing: false }, &[]),
+            (Outcome::Closed { was_closed: false }, &["Nothing is leased or renewed", "until their leases end"]),
+            (Outcome::Opened { was_closed: true, moved: false }, &["moved copy of this registry that was opened"]),
+            (Outcome::Opened { was_closed: true, moved: true }, &["moved whole", "ids repeat"]),
+            (Outcome::Opened { was_closed: false, moved: false }, &[]),
+            (reset(true), &["decides the layout", "The fleet is still closed."]),
+            (reset(false), &["refuses another layout"]),
+            (
+                Outcome::Restored(restored),
+                &[
+                    "A freeze begins: until 2026-11-24 12:12:00Z, a server that is restarted",
+                    "These tags jump ahead: \"invoices\" from 1 to 2.",
+                    "\"invoices\" at 4001.",
+                ],
+            ),
+            (
+                Outcome::Lost { generation: 1_795_521_600, freeze_ms: NOW_MS, uuid: 1, is_closed: true },
+                &["leased for ids before 2026-11-24 12:00:00Z", "ids repeat", "The fleet is still closed."],
+            ),
+            (
+                Outcome::Reserved { number: NumberKey::new(None, 5), until_ms: NOW_MS },
+                &["Number 5 is not leased for ids before 2026-11-24 12:00:00Z. This cannot be undone."],
+            ),
+            (Outcome::TagCreated { tag: tag(), record: TAG }, &["no values until you set its next value"]),
+            (
+                set(TAG, jumping),
+                &["never gives the values from 4001 to 4999. This cannot", "jumps ahead by 1000 values"],
+            ),
+            (set(TAG, TagRecord { next: END, ..TAG }), &["ends, and never gives a value again"]),
+            // It had stopped there.
+            (set(TAG, TagRecord { generation: 4, ..TAG }), &["goes on at 4001. If servers have had values from 4001"]),
+            (set(TAG, TagRecord { steps: (10, 100), ..TAG }), &[]),
+            (
+                Outcome::TagDropped { tag: tag(), was: TAG },
+                &["Draws of tag \"invoices\" fail within 20 seconds", "below 4001, values come twice"],
+            ),
+            (Outcome::NumbersDropped { before_ms: NOW_MS, count: 2 }, &["The records of 2 numbers are deleted"]),
         ]
     }
 
@@ -734,24 +610,23 @@ mod tests {
     fn a_refusal_names_the_value_and_what_is_allowed() {
         let said: Vec<_> = refusals().iter().map(|of| refusal(of, "shop").to_string()).collect();
         for (at, texts) in [
-            (0, ["lease cannot be 999 ms", "from 1 s to 30 d"]),
-            (1, ["skew cannot be 1 h 1 ms", "from 10 ms to 1 h"]),
-            (2, ["grace cannot be 1 d 1 ms", "from 0 s to 1 d"]),
-            (5, ["range cannot begin at -1", "from 0 on"]),
-            (7, ["range 0 to 1024", "the numbers 0 to 1023"]),
-            (8, ["longest lease from 10 min to 1 s", "\"snowflake-registry set-lease\""]),
+            (0, ["lease cannot be 999 msecs", "from 1 sec to 30 days"]),
+            (1, ["skew cannot be 1 hr 1 msec", "from 10 msecs to 1 hr"]),
+            (3, ["range cannot begin at -1", "from 0 on"]),
+            (5, ["range 0 to 1024", "the numbers 0 to 1023"]),
+            (6, ["longest lease from 10 mins to 1 sec", "\"snowflake-registry set-lease\""]),
             (
-                9,
+                7,
                 [
-                    "lease of 10 min 1 ms with skew of 1 min 1 ms is beyond",
-                    "Leases may be 10 min long, and clocks 1 min apart",
+                    "lease of 10 mins 1 msec with skew of 1 min 1 msec is beyond",
+                    "Leases may be 10 mins long, and clocks 1 min apart",
                 ],
             ),
-            (14, ["servers of fleet \"shop\" may still draw ids", "end at 2026-11-24 12:01:00Z"]),
-            (22, ["layout has a datacenter field", "0 to 31"]),
-            (25, ["number 5 of datacenter 3 is leased", "from 2026-11-24 12:01:00Z on"]),
-            (30, ["5 to 4 values", "from 1 to 10000000"]),
-            (32, ["cannot be lowered from 4001 to 1", "\"snowflake-registry drop-tag\""]),
+            (12, ["servers of fleet \"shop\" may still draw ids", "end at 2026-11-24 12:01:00Z"]),
+            (20, ["layout has a datacenter field", "0 to 31"]),
+            (23, ["number 5 of datacenter 3 is leased", "from 2026-11-24 12:01:00Z on"]),
+            (28, ["5 to 4 values", "from 1 to 10000000"]),
+            (30, ["cannot be lowered from 4001 to 1", "\"snowflake-registry drop-tag\""]),
         ] {
             for text in texts {
                 assert!(said[at].contains(text), "{}", said[at]);
@@ -760,78 +635,26 @@ mod tests {
     }
 
     #[test]
-    fn outcomes_are_sentences() {
-        for of in outcomes() {
-            for is_dry in [false, true] {
-                let said = outcome(&of, "default", is_dry);
-                assert!(!said.is_empty());
-                said.iter().for_each(|line| check_sentences(line));
+    fn what_the_values_do_not_show_is_said() {
+        for (of, texts) in consequences() {
+            let said = consequence(&of, Some(&fleet()));
+            said.iter().for_each(|line| check_sentences(line));
+            assert_eq!(said.is_empty(), texts.is_empty(), "{of:?}: {said:?}");
+            for text in texts {
+                assert!(said.join(" ").contains(text), "{text}: {said:?}");
             }
         }
     }
 
     #[test]
-    fn a_tag_that_is_changed_says_what_has_changed() {
-        let said = |was: TagRecord, record: TagRecord| tag_set(tag(), &was, &record).join(" ");
-        let raised = said(TAG, TagRecord { next: 5000, ..TAG });
-        assert_eq!(raised, "Tag \"invoices\" goes on at 5000. Servers first draw the rest of their blocks.");
-        // It had stopped there.
-        let again = said(TAG, TagRecord { generation: 4, ..TAG });
-        assert!(again.starts_with("Tag \"invoices\" goes on at 4001."), "{again}");
-        let smaller = said(TAG, TagRecord { steps: (10, 100), ..TAG });
-        assert_eq!(smaller, "Blocks of tag \"invoices\" have 10 to 100 values.");
-        let jumping = said(TAG, TagRecord { jump: Some(1000), ..TAG });
-        assert_eq!(jumping, "When the registry may have lost blocks, it jumps ahead by 1000000000 values.");
-        assert_eq!(said(TAG, TAG), "Tag \"invoices\" has these values already.");
-    }
-
-    #[test]
-    fn what_is_dangerous_says_what_it_brings_about() {
-        let restored = outcomes().into_iter().find(|of| matches!(of, Outcome::Restored(_))).unwrap();
-        let asked = [
-            (Operation::Restored { lease_ms: None, skew_ms: None }, restored),
-            (
-                Operation::SetLimits { lease_ms: None, skew_ms: None },
-                Outcome::LimitsSet { longest_ms: 3_600_000, skew_ms: 60_000, used_lease_ms: 1, used_skew_ms: 1 },
-            ),
-            (Operation::Open { moved: Some(true) }, Outcome::Opened { was_closed: true, moved: true }),
-            (Operation::Open { moved: Some(false) }, Outcome::Opened { was_closed: true, moved: false }),
-            (Operation::SetLosesNothing { loses_nothing: true }, Outcome::LosesNothingSet { loses_nothing: true }),
-            (Operation::DropTag { tag: tag() }, Outcome::TagDropped { tag: tag(), was: TAG }),
-            (
-                Operation::Reserve { number: NumberKey::new(None, 5), until_ms: NOW_MS, force: true },
-                Outcome::Reserved { number: NumberKey::new(None, 5), until_ms: NOW_MS },
-            ),
-        ];
-        for (operation, of) in asked {
-            check_sentences(&consequence(&operation, &fleet(), &of).unwrap());
-        }
-        let set_range = |fleet: &Fleet, first, last, numbers| {
-            let of = Outcome::RangeSet { first, last, numbers };
-            consequence(&Operation::SetRange { first, last }, fleet, &of)
+    fn a_range_that_gains_numbers_says_which() {
+        let said = |range: Option<(i64, i64)>, (first, last), numbers| {
+            let fleet = Fleet { range, ..fleet() };
+            consequence(&Outcome::RangeSet { first, last, numbers }, Some(&fleet)).join(" ")
         };
-        let narrow = Fleet { range: Some((100, 200)), ..fleet() };
-        let both = set_range(&narrow, 0, 201, Some(1024)).unwrap();
+        let both = said(Some((100, 200)), (0, 201), Some(1024));
         assert!(both.starts_with("The range gains the numbers 0 to 99 and 201. "), "{both}");
-        check_sentences(&both);
-        let unknown = set_range(&narrow, 100, 300, None).unwrap();
-        assert!(unknown.contains("layout is not known here"), "{unknown}");
-        check_sentences(&unknown);
-        assert_eq!(set_range(&narrow, 100, 200, None), None);
-        let set_tag = |was: TagRecord, next| {
-            let operation = Operation::SetTag { tag: tag(), next: Some(next), least: None, greatest: None, jump: None };
-            let record = TagRecord { next, generation: 3, ..was };
-            let said = consequence(&operation, &fleet(), &Outcome::TagSet { tag: tag(), was, record }).unwrap();
-            check_sentences(&said);
-            said
-        };
-        assert!(set_tag(TAG, 5000).contains("never gives the values from 4001 to 4999. This cannot be undone."));
-        assert!(set_tag(TAG, END).contains("ends"));
-        let stopped = set_tag(TagRecord { generation: 2, ..TAG }, 4001);
-        assert!(stopped.ends_with("If servers have had values from 4001 on, these come twice."), "{stopped}");
-        // Nothing would be done.
-        let opened = Outcome::Opened { was_closed: false, moved: false };
-        assert_eq!(consequence(&Operation::Open { moved: Some(false) }, &fleet(), &opened), None);
+        assert_eq!(said(Some((100, 200)), (100, 200), Some(1024)), "");
     }
 
     #[test]

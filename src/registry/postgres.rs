@@ -292,7 +292,6 @@ fn reading(rows: &Rows) -> Result<Reading, RegistryError> {
         tags: Default::default(),
         incarnation: registry.incarnation(),
         now_ms: registry.now_ms,
-        up_ms: Some(registry.up_ms),
     };
     for row in rows {
         match row? {
@@ -337,11 +336,11 @@ mod tests {
         "99999999999999999999999999999999999999999",
     ];
 
-    const REGISTRY: &str = r#"{"version": 2, "store": 7, "timeline": 3, "now_ms": 1700000000000, "up_ms": 100}"#;
+    const REGISTRY: &str = r#"{"version": 2, "store": 7, "timeline": 3, "now_ms": 1700000000000}"#;
 
     const FLEET: &str = r#"{"name": "default", "uuid": "1b4e28ba-2fa1-41d2-883f-0016d3cca427", "layout": 5,
         "backup": true, "first_worker": 0, "last_worker": 9, "loses_nothing": false, "closed": false,
-        "longest_ms": 600000, "skew_ms": 60000, "lease_ms": 300000, "clock_skew_ms": 1000, "grace_ms": 0, "store": 7,
+        "longest_ms": 600000, "skew_ms": 60000, "lease_ms": 300000, "clock_skew_ms": 1000, "store": 7,
         "timeline": 3, "generation": 1, "horizon_ms": 5, "freeze_ms": 6, "version": 8}"#;
 
     const NUMBER: &str = r#"{"datacenter": -1, "worker": 4, "holder": "1b4e28ba-2fa1-41d2-883f-0016d3cca427",
@@ -372,7 +371,7 @@ mod tests {
     fn a_reading_is_what_the_registry_shows() {
         let read = read(RECORDS).unwrap();
         let now = Incarnation { store: 7, timeline: 3, counts: [0; 2] };
-        assert_eq!((read.incarnation, read.now_ms, read.up_ms), (now, 1_700_000_000_000, Some(100)));
+        assert_eq!((read.incarnation, read.now_ms), (now, 1_700_000_000_000));
         let Fleet { uuid, layout, range, incarnation, version, .. } = read.fleet;
         assert_eq!((uuid, layout), (0x1b4e_28ba_2fa1_41d2_883f_0016_d3cc_a427, Some((5, true))));
         assert_eq!((range, incarnation, version), (Some((0, 9)), now, 8));
@@ -394,8 +393,8 @@ mod tests {
                     records[at] = &with;
                     match read(records) {
                         Ok(read) => {
-                            let Fleet { longest_ms, skew_ms, lease_ms, clock_skew_ms, grace_ms, .. } = read.fleet;
-                            let all = [read.now_ms, longest_ms, skew_ms, lease_ms, clock_skew_ms, grace_ms];
+                            let Fleet { longest_ms, skew_ms, lease_ms, clock_skew_ms, .. } = read.fleet;
+                            let all = [read.now_ms, longest_ms, skew_ms, lease_ms, clock_skew_ms];
                             assert!(all.iter().all(|ms| (0..1 << 50).contains(ms)), "{name}: {odd}");
                             assert!(read.tags.values().all(|tag| tag.steps.0 > 0 && tag.steps.1 > 0), "{name}: {odd}");
                         }

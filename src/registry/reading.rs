@@ -28,14 +28,13 @@ pub(crate) fn checked(reading: Reading) -> Result<Reading, RegistryError> {
 /// # Errors
 /// [`RegistryError::OutOfRange`].
 pub(crate) fn check(fleet: &Fleet, now_ms: i64) -> Result<(), RegistryError> {
-    let Fleet { longest_ms, skew_ms, lease_ms, clock_skew_ms, grace_ms, .. } = *fleet;
+    let Fleet { longest_ms, skew_ms, lease_ms, clock_skew_ms, .. } = *fleet;
     let numbers = [
         ("now_ms", now_ms),
         ("longest_ms", longest_ms),
         ("skew_ms", skew_ms),
         ("lease_ms", lease_ms),
         ("clock_skew_ms", clock_skew_ms),
-        ("grace_ms", grace_ms),
     ];
     match numbers.into_iter().find(|(_, value)| !MS.contains(value)) {
         Some((name, value)) => Err(RegistryError::OutOfRange { name, value, most: *MS.end() }),

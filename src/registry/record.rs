@@ -132,7 +132,6 @@ pub(crate) struct FleetRow {
     skew_ms: Int<i64>,
     lease_ms: Int<i64>,
     clock_skew_ms: Int<i64>,
-    grace_ms: Int<i64>,
     store: Bits,
     timeline: Int<i64>,
     /// Counts of etcd's. PostgreSQL has none.
@@ -167,7 +166,6 @@ impl From<&Fleet> for FleetRow {
             skew_ms: Int(fleet.skew_ms),
             lease_ms: Int(fleet.lease_ms),
             clock_skew_ms: Int(fleet.clock_skew_ms),
-            grace_ms: Int(fleet.grace_ms),
             store: Bits(store),
             timeline: Int(timeline.cast_signed()),
             term: Int(term),
@@ -192,7 +190,6 @@ impl From<FleetRow> for Fleet {
             skew_ms: row.skew_ms.0,
             lease_ms: row.lease_ms.0,
             clock_skew_ms: row.clock_skew_ms.0,
-            grace_ms: row.grace_ms.0,
             incarnation: Incarnation {
                 store: row.store.0,
                 timeline: row.timeline.0.cast_unsigned(),

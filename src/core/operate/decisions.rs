@@ -7,8 +7,7 @@
 use std::collections::BTreeMap;
 
 use super::{
-    CutLease, GRACES_MS, JUMPS, JumpedTag, KEPT_AHEAD_MS, LEASES_MS, Operation, Outcome, Refusal, Restored, SKEWS_MS,
-    STEPS,
+    CutLease, JUMPS, JumpedTag, KEPT_AHEAD_MS, LEASES_MS, Operation, Outcome, Refusal, Restored, SKEWS_MS, STEPS,
 };
 use crate::identity::Identity;
 use crate::layout::{Field, Layout};
@@ -78,7 +77,6 @@ pub fn new_fleet(uuid: u128, incarnation: Incarnation, version: u64) -> Fleet {
         skew_ms: 0,
         lease_ms: 0,
         clock_skew_ms: 0,
-        grace_ms: 0,
         incarnation,
         generation: 1,
         horizon_ms: i64::MIN,
@@ -146,14 +144,6 @@ pub fn decide(
                 check_noted(reading)?;
             }
             Ok(whole(Fleet { loses_nothing, ..fleet }, Outcome::LosesNothingSet { loses_nothing }, random))
-        }
-        Operation::SetGrace { grace_ms } => {
-            if !GRACES_MS.contains(&grace_ms) {
-                return Err(Refusal::GraceOutside { grace_ms, allowed: GRACES_MS });
-            } else if grace_ms > 0 && reading.up_ms.is_none() {
-                return Err(Refusal::NoUptime);
-            }
-            Ok(whole(Fleet { grace_ms, ..fleet }, Outcome::GraceSet { grace_ms }, random))
         }
         Operation::Close => {
             // Opening then says that nothing was lost.

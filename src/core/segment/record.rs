@@ -189,7 +189,6 @@ mod tests {
         skew_ms: 0,
         lease_ms: 0,
         clock_skew_ms: 0,
-        grace_ms: 0,
         incarnation: Incarnation { store: 7, timeline: 3, counts: [0; 2] },
         generation: 5,
         horizon_ms: 0,

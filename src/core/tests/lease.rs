@@ -60,7 +60,7 @@ impl World {
             skew_ms: SKEW_MS,
             ..new_fleet(1, incarnation, 1)
         };
-        let store = RefCell::new(Store::new(kind, fleet, 0, START_MS));
+        let store = RefCell::new(Store::new(kind, fleet, 0));
         Self { layout, backup, store, time_ms: Cell::new(START_MS), nonces: Cell::new(100) }
     }
 
@@ -234,9 +234,8 @@ impl snowflake_core::registry::Store for Server<'_> {
         let [before_ms, after_ms] = self.takes_ms.get();
         self.world.pass(before_ms);
         let store = self.world.store.borrow();
-        let mut reading = store.read(wanted, self.world.time_ms.get());
+        let reading = store.read(wanted, self.world.time_ms.get());
         self.world.pass(after_ms);
-        reading.up_ms = Some(self.world.time_ms.get() - store.started_ms);
         Ok(reading)
     }
 
@@ -720,7 +719,6 @@ fn a_fleet_of_another_layout_a_closed_one_and_a_wrong_range_are_refused() {
     assert_eq!(change(|fleet| fleet.range = Some((0, 32))), outside((0, 32)));
     assert_eq!(change(|fleet| fleet.range = Some((-1, 3))), outside((-1, 3)));
     assert_eq!(change(|fleet| fleet.range = Some((3, 2))), outside((3, 2)));
-    assert_eq!(change(|fleet| fleet.grace_ms = 5000), Err(Failure::Grace { left_ms: 5000 }));
     let too_short = || Failure::TooShort { lease_ms: LEAST_MS - 1, least_ms: LEAST_MS };
     assert_eq!(change(|fleet| fleet.longest_ms = LEAST_MS - 1), Err(too_short()));
     assert_eq!(change(|fleet| fleet.longest_ms = LEAST_MS), Ok(()));
@@ -1480,12 +1478,11 @@ fn a_give_back_of_two_numbers_that_was_cut_off_looks_like_no_copy() {
 #[test]
 fn no_number_in_the_registry_overflows() {
     const NUMBERS: [i64; 9] = [i64::MIN, i64::MIN + 1, -1, 0, 1, START_MS, START_MS + 1, i64::MAX - 1, i64::MAX];
-    let fields: [fn(&mut Fleet, i64); 8] = [
+    let fields: [fn(&mut Fleet, i64); 7] = [
         |fleet, number| fleet.longest_ms = number,
         |fleet, number| fleet.skew_ms = number,
         |fleet, number| fleet.lease_ms = number,
         |fleet, number| fleet.clock_skew_ms = number,
-        |fleet, number| fleet.grace_ms = number,
         |fleet, number| (fleet.horizon_ms, fleet.generation) = (number, u64::MAX),
         |fleet, number| fleet.freeze_ms = number,
         |fleet, number| fleet.range = Some((number, number)),

@@ -11,8 +11,8 @@ use std::collections::{BTreeMap, VecDeque};
 use snowflake_core::clock::DAY_MS;
 use snowflake_core::layout::Layout;
 use snowflake_core::operate::{
-    Began, CutLease, Decision, Failure, GRACES_MS, JUMPS, JumpedTag, KEPT_AHEAD_MS, LEASES_MS, Operation, Outcome,
-    Refusal, Restored, SKEWS_MS, STEPS, Turn, decide, lost_fleet, new_fleet, prunable_before,
+    Began, CutLease, Decision, Failure, JUMPS, JumpedTag, KEPT_AHEAD_MS, LEASES_MS, Operation, Outcome, Refusal,
+    Restored, SKEWS_MS, STEPS, Turn, decide, lost_fleet, new_fleet, prunable_before,
 };
 use snowflake_core::registry::{
     Change, DEFAULT_LEASE_MS, DEFAULT_SKEW_MS, Fleet, Incarnation, MOST_CHANGES, NumberKey, NumberRecord, Reading,
@@ -44,14 +44,7 @@ fn of_layout(layout: &str, backup: bool) -> Fleet {
 }
 
 fn reading(fleet: Fleet) -> Reading {
-    Reading {
-        fleet,
-        numbers: BTreeMap::new(),
-        tags: BTreeMap::new(),
-        incarnation: fleet.incarnation,
-        now_ms: NOW_MS,
-        up_ms: Some(DAY_MS),
-    }
+    Reading { fleet, numbers: BTreeMap::new(), tags: BTreeMap::new(), incarnation: fleet.incarnation, now_ms: NOW_MS }
 }
 
 /// A registry that has failed over since the fleet's record was written.
@@ -138,7 +131,6 @@ fn an_operation_reads_what_it_needs() {
         Operation::SetLimits { lease_ms: None, skew_ms: None },
         Operation::SetLease { lease_ms: None, skew_ms: None },
         Operation::SetLosesNothing { loses_nothing: true },
-        Operation::SetGrace { grace_ms: 0 },
         Operation::Close,
         Operation::Open { moved: None },
     ];
@@ -331,7 +323,6 @@ fn what_would_hide_a_failover_is_refused() {
         Operation::SetRange { first: 0, last: 5 },
         Operation::SetLimits { lease_ms: Some(LEASE_MS), skew_ms: None },
         Operation::SetLease { lease_ms: Some(LEASE_MS), skew_ms: None },
-        Operation::SetGrace { grace_ms: 5 },
         Operation::Open { moved: None },
     ] {
         let Decision { changes, .. } = decided(&operation, &failed_over(fleet())).unwrap();
@@ -351,21 +342,6 @@ fn an_operator_vouches_for_a_store_with_timelines_only() {
     let etcd = reading(Fleet { incarnation: ETCD, ..fleet() });
     refuses(&Operation::SetLosesNothing { loses_nothing: true }, &etcd, Refusal::NoTimelines);
     sets(&Operation::SetLosesNothing { loses_nothing: false }, &etcd);
-}
-
-#[test]
-fn a_grace_is_a_day_at_most_and_needs_a_store_that_tells_its_start() {
-    let grace = |grace_ms| Operation::SetGrace { grace_ms };
-    for grace_ms in [0, 1, DAY_MS] {
-        let (outcome, new) = sets(&grace(grace_ms), &reading(fleet()));
-        assert_eq!((outcome, new), (Outcome::GraceSet { grace_ms }, Fleet { grace_ms, ..fleet() }));
-    }
-    for grace_ms in [i64::MIN, -1, DAY_MS + 1] {
-        refuses(&grace(grace_ms), &reading(fleet()), Refusal::GraceOutside { grace_ms, allowed: GRACES_MS });
-    }
-    let etcd = Reading { up_ms: None, ..reading(fleet()) };
-    refuses(&grace(1), &etcd, Refusal::NoUptime);
-    sets(&grace(0), &etcd);
 }
 
 #[test]

@@ -394,7 +394,7 @@ fn a_settled_id_outlives_what_random_histories_hardly_do() {
 
 /// What no promise covers, to say how much it costs: `COUNT` sets the number of histories.
 #[test]
-fn a_grace_after_the_registrys_start_finds_most_of_what_it_has_forgotten() {
+fn what_an_operator_says_wrongly_or_not_at_all_does_harm() {
     let histories = number("COUNT").unwrap_or(5000);
     let broken = |beyond, guarantees: &[Guarantee]| {
         let is_broken = |seed: &u64| {
@@ -405,9 +405,9 @@ fn a_grace_after_the_registrys_start_finds_most_of_what_it_has_forgotten() {
         println!("{beyond:?} breaks {guarantees:?} in {count} of {histories} histories");
         count
     };
-    let [vouched, without, with] = [Beyond::VouchedWrongly, Beyond::RestoredSilently, Beyond::RestoredWithGrace]
-        .map(|beyond| [Guarantee::R1, Guarantee::G3].map(|guarantee| broken(beyond, &[guarantee])));
-    assert!(vouched.iter().all(|count| *count > 0), "a standby that lacks changes does no harm");
-    assert!(without.iter().all(|count| *count > 0), "a restore that does not show does no harm");
-    assert!(with[0] * 3 < without[0], "a grace finds less than two thirds of what the registry has forgotten");
+    for beyond in [Beyond::VouchedWrongly, Beyond::RestoredSilently] {
+        for guarantee in [Guarantee::R1, Guarantee::G3] {
+            assert!(broken(beyond, &[guarantee]) > 0, "{beyond:?} does no harm to {guarantee:?}");
+        }
+    }
 }

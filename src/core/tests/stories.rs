@@ -443,7 +443,7 @@ impl Teller {
             loses_nothing: kind == Kind::Synchronous,
             ..new_fleet(FLEET, Incarnation { store: 1, timeline: 1, counts }, self.nonce())
         };
-        self.store = Some(Store::new(kind, fleet, 0, START_MS));
+        self.store = Some(Store::new(kind, fleet, 0));
     }
 
     fn fail_over(&mut self, lost: usize) {
@@ -469,10 +469,10 @@ impl Teller {
     }
 
     fn lose(&mut self) {
-        let (now_ms, version) = (self.now_ms, self.nonce());
+        let version = self.nonce();
         let store = self.store();
         let incarnation = Incarnation { store: store.incarnation.store + 7, ..store.incarnation };
-        *store = Store::new(store.kind, new_fleet(OTHER_FLEET, incarnation, version), 0, now_ms);
+        *store = Store::new(store.kind, new_fleet(OTHER_FLEET, incarnation, version), 0);
     }
 
     fn deliver(&mut self) {

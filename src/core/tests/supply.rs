@@ -52,7 +52,7 @@ impl World {
             skew_ms: DEFAULT_SKEW_MS,
             ..new_fleet(1, Incarnation { store: 1, timeline: 1, counts: [0; 2] }, 1)
         };
-        let mut store = Store::new(Kind::Postgres, fleet, 0, START_MS);
+        let mut store = Store::new(Kind::Postgres, fleet, 0);
         let record = TagRecord {
             id: 1,
             next: 1,

@@ -118,7 +118,7 @@ impl Keys {
                 return Err(wrong(key, "neither a number nor a tag".to_owned()));
             }
         }
-        Ok(Reading { fleet, numbers, tags, incarnation, now_ms, up_ms: None })
+        Ok(Reading { fleet, numbers, tags, incarnation, now_ms })
     }
 
     /// Returns how a change of a number's record shows in the history. Each lease is there from its
@@ -275,7 +275,7 @@ mod tests {
             keys().understood(&found, incarnation, 5)
         };
         let reading = understood(&[]).unwrap();
-        assert_eq!((reading.fleet.uuid, reading.incarnation, reading.now_ms, reading.up_ms), (1, incarnation, 5, None));
+        assert_eq!((reading.fleet.uuid, reading.incarnation, reading.now_ms), (1, incarnation, 5));
         for (key, text, why) in [
             ("numbers/-/7", r#"{"nonce": "1"}"#, "missing field `holder`"),
             ("numbers/-/07", r#"{"nonce": "1"}"#, "neither a number nor a tag"),

@@ -59,10 +59,9 @@ pub(super) fn fleet(text: &str, now: Incarnation) -> Result<Result<Fleet, i64>, 
     fields.remove("uuid");
     fields.extend(record);
     let fleet = Fleet::from(understood::<FleetRow>(fields)?);
-    // A failover of etcd loses nothing, and shows no other timeline. etcd does not tell since when
-    // it is up, as a grace would need.
+    // A failover of etcd loses nothing, and shows no other timeline.
     let incarnation = Incarnation { timeline: 0, ..fleet.incarnation };
-    Ok(Ok(Fleet { loses_nothing: false, grace_ms: 0, incarnation, ..fleet }))
+    Ok(Ok(Fleet { loses_nothing: false, incarnation, ..fleet }))
 }
 
 /// Writes the fleet's record.
@@ -133,7 +132,6 @@ mod tests {
         skew_ms: 2,
         lease_ms: 3,
         clock_skew_ms: 4,
-        grace_ms: 0,
         incarnation: Incarnation { store: u64::MAX, timeline: 0, counts: [i64::MAX, i64::MIN] },
         generation: u64::MAX,
         horizon_ms: i64::MIN,
@@ -253,11 +251,11 @@ mod tests {
         assert_eq!(stored.incarnation, Incarnation { store: 0, timeline: 0, counts: [0; 2] });
         // What only PostgreSQL has.
         let odd = fleet(
-            r#"{"uuid": "00000000-0000-0000-0000-000000000001", "store": 7, "timeline": 9, "loses_nothing": true, "grace_ms": 5}"#,
+            r#"{"uuid": "00000000-0000-0000-0000-000000000001", "store": 7, "timeline": 9, "loses_nothing": true}"#,
             NOW,
         );
         let odd = odd.unwrap().unwrap();
-        assert_eq!((odd.incarnation.timeline, odd.loses_nothing, odd.grace_ms), (0, false, 0));
+        assert_eq!((odd.incarnation.timeline, odd.loses_nothing), (0, false));
     }
 
     #[test]

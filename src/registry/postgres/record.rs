@@ -19,7 +19,6 @@ pub(super) struct RegistryRow {
     store: Bits,
     timeline: Bits,
     pub now_ms: i64,
-    pub up_ms: i64,
 }
 
 impl RegistryRow {

@@ -490,7 +490,7 @@ impl World {
         self.lose();
         self.forget_restores();
         self.operators.plan(plan);
-        self.adopt(Store::new(kind, new, offset_ms, self.now_ms.get()));
+        self.adopt(Store::new(kind, new, offset_ms));
         self.note_restores();
     }
 

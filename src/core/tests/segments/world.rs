@@ -131,7 +131,7 @@ impl World {
             tells,
             layout: Layout::parse("time:41 worker:10 sequence:12 unit:1ms epoch:1970-01-01T00:00:00Z")
                 .expect("a layout"),
-            store: RefCell::new(Store::new(kind, fleet, 0, now_ms.get())),
+            store: RefCell::new(Store::new(kind, fleet, 0)),
             now_ms,
             failed: RefCell::default(),
             kept: Cell::new(1),

@@ -41,7 +41,7 @@ impl Directed {
             ..new_fleet(HOME, Incarnation { store: 1, timeline: 1, counts: [0; 2] }, 1)
         };
         let registered = Registered::new(&world.random, layout, false, 0, None, false, None);
-        registered.store.replace(Store::new(Kind::Postgres, fleet, 0, i64::MIN / 4));
+        registered.store.replace(Store::new(Kind::Postgres, fleet, 0));
         let terms = LeaseTerms { max_borrow_ms: 0 };
         world.fleet = Some(Registered { terms, layout, backup: false, skew_ms: SKEW_MS, ..registered });
         (world.layouts, world.max_borrow_ms, world.max_clock_jump_ms) = ([layout; 2], 0, 0);
@@ -206,7 +206,7 @@ pub fn another_fleet_is_accepted_after_a_crash(lie: Option<Lie>) -> World {
     let mut directed = Directed::new(lie);
     let home = directed.fleet().store.borrow().fleet;
     let incarnation = Incarnation { store: 2, ..home.incarnation };
-    let elsewhere = Store::new(Kind::Postgres, Fleet { uuid: ELSEWHERE, incarnation, ..home }, 0, i64::MIN / 4);
+    let elsewhere = Store::new(Kind::Postgres, Fleet { uuid: ELSEWHERE, incarnation, ..home }, 0);
     directed.0.fleet.as_mut().expect("it has one").other = Some(RefCell::new(elsewhere));
     let Directed(world) = &directed;
     let server = directed.server(0);

@@ -121,7 +121,7 @@ impl World {
             Kind::Etcd => next.incarnation.counts = next.incarnation.counts.map(|count| count + 1),
             _ => next.incarnation.timeline += 1,
         }
-        (next.offset_ms, next.started_ms) = (self.any_offset(fleet), self.time_ms());
+        next.offset_ms = self.any_offset(fleet);
         self.tell(|| format!("the registry fails over, and loses {} of {changes} changes", changes - end));
         self.count("registry fails over");
         fleet.operators.failovers.set(fleet.operators.failovers.get() + 1);
@@ -139,8 +139,8 @@ impl World {
         let changes = store.changes();
         let oldest = fleet.operators.oldest_backup.get().min(changes);
         let mut next = store.prefix(self.random.of(oldest as i64..=changes as i64) as usize);
-        (next.offset_ms, next.started_ms) = (self.any_offset(fleet), self.time_ms());
-        let silently = matches!(fleet.beyond, Some(Beyond::RestoredSilently | Beyond::RestoredWithGrace));
+        next.offset_ms = self.any_offset(fleet);
+        let silently = fleet.beyond == Some(Beyond::RestoredSilently);
         // A synchronous standby vouches for PostgreSQL's timeline.
         let begins = next.kind == Kind::Synchronous || self.random.one_in(2);
         if next.kind == Kind::Etcd {
@@ -204,7 +204,7 @@ impl World {
         fleet.kept.set(1);
         fleet.operators.oldest_backup.set(0);
         fleet.operators.plan(plan);
-        *store = Store::new(store.kind, new, offset_ms, self.time_ms());
+        *store = Store::new(store.kind, new, offset_ms);
     }
 
     /// Shows that a registry is restored, unless it is so by files alone. Returns what an operator

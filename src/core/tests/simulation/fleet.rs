@@ -31,8 +31,6 @@ pub const ELSEWHERE: u128 = 2 << 68;
 pub enum Beyond {
     /// It is restored as files, shows the same incarnation, and no generation begins.
     RestoredSilently,
-    /// The same, but after its start no number is acquired until holders have had time to renew.
-    RestoredWithGrace,
     /// An operator vouches for a standby that is not synchronous.
     VouchedWrongly,
 }
@@ -139,7 +137,6 @@ impl Registered {
             skew_ms: limits.1,
             lease_ms: set.0,
             clock_skew_ms: set.1,
-            grace_ms: if beyond == Some(Beyond::RestoredWithGrace) { timer_ms(&terms, lease_ms, &layout) } else { 0 },
             ..new_fleet(HOME, Incarnation { store: 1, timeline, counts }, bits(random))
         };
         let incarnation = Incarnation { store: 2, ..fleet.incarnation };
@@ -160,8 +157,8 @@ impl Registered {
             range,
             forgets,
             beyond,
-            store: RefCell::new(Store::new(kind, fleet, offset_ms, i64::MIN / 4)),
-            other: two_fleets.then(|| RefCell::new(Store::new(kind, elsewhere, 0, i64::MIN / 4))),
+            store: RefCell::new(Store::new(kind, fleet, offset_ms)),
+            other: two_fleets.then(|| RefCell::new(Store::new(kind, elsewhere, 0))),
             failed: RefCell::default(),
             away_until_ms: Cell::new(i64::MIN),
             late: RefCell::default(),
@@ -229,7 +226,6 @@ impl World {
             }
             Err(Failure::NoneFree { .. }) => self.count("none free"),
             Err(Failure::Frozen { .. }) => self.count("frozen"),
-            Err(Failure::Grace { .. }) => self.count("grace"),
             Err(Failure::ClockOff { .. }) => self.count("clock off"),
             Err(Failure::Contended) => self.count("contended"),
             Err(Failure::Closed) => self.count("fleet closed"),

@@ -401,10 +401,9 @@ impl World {
             return (!is_at_work).then(|| self.begin(fleet, first.clone(), true));
         }
         type Choose = fn(&World, &Registered) -> Option<Operation>;
-        let choices: [(usize, Choose); 11] = [
+        let choices: [(usize, Choose); 10] = [
             (6, Self::any_lease),
             (3, Self::any_range),
-            (1, |world, _| Some(Operation::SetGrace { grace_ms: world.random.pick(&[0, 300]) })),
             (2, Self::any_word),
             (6, Self::any_move),
             (2, |_, _| Some(Operation::ResetSettings)),
@@ -576,7 +575,7 @@ impl World {
         if copy.kind == Kind::Etcd {
             copy.incarnation.counts = [1, 1];
         }
-        (copy.offset_ms, copy.started_ms) = (self.any_offset(fleet), self.time_ms());
+        copy.offset_ms = self.any_offset(fleet);
         copy.synced = copy.changes();
         // Standbys are made of the new one.
         fleet.failed.take();
@@ -923,7 +922,6 @@ impl World {
                 "not vouched for"
             }
             Ok(Outcome::LosesNothingSet { .. }) => "vouched for",
-            Ok(Outcome::GraceSet { .. }) => "grace set",
             Ok(Outcome::Closed { .. }) => {
                 if operators.moving.get() == Move::None {
                     operators.moving.set(Move::Closed(at_work.failovers));

@@ -40,12 +40,10 @@ pub struct Store {
     pub incarnation: Incarnation,
     /// How far the machine's clock is from the right time.
     pub offset_ms: i64,
-    /// When it was started, by the right time.
-    pub started_ms: i64,
 }
 
 impl Store {
-    pub fn new(kind: Kind, fleet: Fleet, offset_ms: i64, started_ms: i64) -> Self {
+    pub fn new(kind: Kind, fleet: Fleet, offset_ms: i64) -> Self {
         Self {
             kind,
             log: vec![vec![Change::Fleet(fleet)]],
@@ -56,7 +54,6 @@ impl Store {
             dropped: Rc::default(),
             incarnation: fleet.incarnation,
             offset_ms,
-            started_ms,
         }
     }
 
@@ -81,8 +78,6 @@ impl Store {
             tags: tags.map(|(tag, record)| (*tag, *record)).collect(),
             incarnation: self.incarnation,
             now_ms: time_ms + self.offset_ms,
-            // etcd does not tell.
-            up_ms: (self.kind != Kind::Etcd).then_some(time_ms - self.started_ms),
         }
     }
 
@@ -162,7 +157,7 @@ impl Store {
     /// Returns a copy that lacks what comes after the first `end` swaps.
     pub fn prefix(&self, end: usize) -> Self {
         let [Change::Fleet(first)] = self.log[0][..] else { unreachable!("the first change makes the fleet") };
-        let mut copy = Self::new(self.kind, first, self.offset_ms, self.started_ms);
+        let mut copy = Self::new(self.kind, first, self.offset_ms);
         for changes in &self.log[1..end] {
             copy.write(changes.clone());
         }

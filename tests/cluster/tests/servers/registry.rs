@@ -507,7 +507,10 @@ fn a_registry_that_was_lost_is_made_anew_with_a_freeze() {
     assert_eq!(anew.connect().value("to_regnamespace('snowflake_registry')"), "NULL");
     // It can be the same fleet for the databases that have noted its uuid.
     let said = anew.operate(&["lost", "--lease", "10 min", "--skew", "1 min", "--uuid", &uuid]);
-    assert!(said.contains("made anew") && said.contains(&uuid), "{said}");
+    assert!(
+        said.contains(&format!(" -> {uuid}\n")) && said.contains("\nNo number is leased for ids before "),
+        "{said}"
+    );
     anew.operate(&range);
     execute(&anew, "CREATE ROLE snowflake LOGIN");
     member.set_config(config_of(&anew));
@@ -535,12 +538,13 @@ fn a_registry_is_moved_while_it_is_closed() {
     target.restore(&dump, "postgres", &[]);
     member.set_config(config_of(&target));
     assert!(matches!(member.keep(), Err(Failure::Closed)));
-    assert_eq!(target.operate(&["open", "--moved"]), "Fleet \"default\" is open.\n");
+    let said = target.operate(&["open", "--moved"]);
+    assert!(said.starts_with("fleet \"default\" closed: yes -> no\n"), "{said}");
     // The old one needs a word more.
     let said = server.refuses(&["open"]);
     assert!(said.contains("is closed for a move") && said.contains("open --not-moved"), "{said}");
     let said = server.operate(&["open", "--not-moved"]);
-    assert!(said.contains("only if no server has reached a moved copy"), "{said}");
+    assert!(said.contains("If any server has reached a moved copy"), "{said}");
     server.operate(&["close"]);
     assert_eq!(member.lease().holder, before.holder);
     Member::new(config_of(&target), &oracle).lease();
@@ -1173,38 +1177,34 @@ fn operators_set_range_and_limits() {
     refuses(&["--fleet", "other", "set-range", "0", "4"], "no fleet \"other\"");
     // A freeze of years.
     refuses(&["set-limits", "--lease", "365 days"], "lease cannot be 365 d");
-    refuses(&["set-limits", "--skew", "61 min"], "skew cannot be 1 h 1 min");
+    refuses(&["set-limits", "--skew", "61 min"], "skew cannot be 1 hr 1 min");
     refuses(&["set-lease", "--lease", "999 ms"], "lease cannot be 999 ms");
     refuses(&["set-lease", "--skew", "9 ms"], "skew cannot be 9 ms");
     // Nothing is permitted yet but the defaults.
-    refuses(&["set-lease", "--lease", "601 s"], "lease of 10 min 1 s is beyond the limits");
-    refuses(&["set-lease", "--skew", "61 s"], "skew of 1 min 1 s is beyond the limits");
+    refuses(&["set-lease", "--lease", "601 s"], "lease of 10 mins 1 sec is beyond the limits");
+    refuses(&["set-lease", "--skew", "61 s"], "skew of 1 min 1 sec is beyond the limits");
     refuses(&["restored", "--lease", "31 days", "--skew", "1 min"], "lease cannot be 31 d");
     refuses(&["lost", "--lease", "10 min", "--skew", "1 day"], "skew cannot be 1 d");
-    refuses(&["set-grace", "2 days"], "grace cannot be 2 d");
     refuses(&["reserve", "-1", "now"], "number -1 is not one that a server can have");
     // A mark in milliseconds that is taken for seconds would keep it for thousands of years.
-    refuses(&["reserve", "5", "in 31 days"], "more than 30 d from now");
+    refuses(&["reserve", "5", "in 31 days"], "more than 30 days from now");
     refuses(&["add-fleet", "default"], "fleet \"default\" exists already");
     // What makes no sense is not sent at all.
     for arguments in [&["set-range", "x", "4"][..], &["set-limits"], &["reserve", "5", "infinity"], &["add-fleet", ""]]
     {
         assert_eq!(server.operate_once(arguments).status.code(), Some(2), "{arguments:?}");
     }
-    says(&["set-range", "5", "6"], "Numbers 5 to 6 may be leased.");
-    says(&["set-range", "5", "6"], "Servers refuse a range with numbers beyond their layout's");
-    says(&["set-limits", "--lease", "20 min"], "the first server brings the other one. It cannot be lowered");
-    says(&["set-limits", "--lease", "20 min", "--skew", "2 min"], "Each freeze lasts 24 min from now on.");
+    says(&["set-range", "5", "6"], "fleet \"default\" last_worker: none -> 6");
+    says(&["set-range", "5", "6"], "No value has changed.");
+    says(&["set-limits", "--lease", "20 min"], "fleet \"default\" longest_ms: none -> 20 mins");
+    says(&["set-limits", "--lease", "20 min", "--skew", "2 min"], "Each freeze lasts 24 mins from now on");
     refuses(&["set-limits", "--lease", "19 min"], "cannot be lowered");
     refuses(&["set-limits", "--skew", "119 s"], "cannot be lowered");
-    says(&["set-limits", "--skew", "3 min"], "Leases may be 20 min long, and clocks 3 min apart");
-    says(&["set-lease", "--lease", "1 min"], "Leases are 1 min long, and clocks may be 1 min apart");
+    says(&["set-limits", "--skew", "3 min"], "fleet \"default\" skew_ms: 2 mins -> 3 mins");
+    says(&["set-lease", "--lease", "1 min"], "fleet \"default\" lease_ms: 10 mins -> 1 min");
     refuses(&["set-lease", "--lease", "1201 s"], "is beyond the limits");
     refuses(&["set-lease", "--skew", "181 s"], "is beyond the limits");
-    says(
-        &["set-lease", "--lease", "20 min", "--skew", "3 min"],
-        "Leases are 20 min long, and clocks may be 3 min apart",
-    );
+    says(&["set-lease", "--lease", "20 min", "--skew", "3 min"], "fleet \"default\" lease_ms: 1 min -> 20 mins");
     let mut numbers = [(); 2].map(|()| Member::new(config_of(&server), &oracle).lease().worker);
     numbers.sort_unstable();
     assert_eq!(numbers, [5, 6]);
@@ -1302,6 +1302,7 @@ fn a_number_that_the_layout_does_not_have_is_neither_leased_nor_kept() {
         let set = format!("UPDATE snowflake_registry.fleets SET layout = {layout}, backup = {backup}");
         session.batch_execute(&set).unwrap();
     };
+    let mut was = "none".to_owned();
     for (name, line) in BUILT_IN {
         let layout = Layout::parse(line).unwrap();
         for backup in [false, true] {
@@ -1317,11 +1318,14 @@ fn a_number_that_the_layout_does_not_have_is_neither_leased_nor_kept() {
                 assert!(said.contains(words) && said.contains(&has), "{name} {backup}, {arguments:?}: {said}");
             }
             let said = server.operate(&["set-range", "0", &last]);
-            assert_eq!(said, format!("Numbers 0 to {last} may be leased.\n"), "{name} {backup}");
+            let changed = said.contains(&format!("fleet \"default\" last_worker: {was} -> {last}\n"));
+            assert!(changed || last == was && said == "No value has changed.\n", "{name} {backup}: {said}");
+            was = last;
         }
     }
     // Of another layout only the servers know it.
     set("5", false);
+    server.operate(&["set-range", "0", "1999"]);
     assert!(server.operate(&["set-range", "0", "2000"]).contains("Servers refuse a range"));
 }
 
@@ -1344,7 +1348,8 @@ fn a_fleet_whose_first_server_has_brought_the_wrong_settings_gets_others() {
     // A range that an operator has set stays.
     server.operate(&["set-range", "16", "1023"]);
     execute(&server, "UPDATE snowflake_registry.numbers SET from_ms = 0, until_ms = 1");
-    assert!(server.operate(&["reset-settings"]).contains(" The range stays 16 to 1023."));
+    let said = server.operate(&["reset-settings"]);
+    assert!(said.contains(" layout: snowflake -> none\n") && !said.contains("_worker: "), "{said}");
 }
 
 #[test]
@@ -1393,7 +1398,7 @@ fn a_number_that_was_set_on_a_server_is_kept_until_its_ids_have_ended() {
     let (server, oracle) = (registry(), Oracle::new());
     server.operate(&["set-range", "5", "5"]);
     let said = server.operate(&["reserve", "5", "2000-01-01 00:00:00.001+00"]);
-    assert!(said.starts_with("Number 5 is reserved until 2000-01-01"), "{said}");
+    assert!(said.contains("number 5 until_ms: none -> 2000-01-01 00:00:00Z\n"), "{said}");
     assert!(said.ends_with("This cannot be undone.\n"), "{said}");
     server.operate(&["reserve", "5", "in 1 hour"]);
     let member = Member::new(config_of(&server), &oracle);

@@ -461,9 +461,9 @@ fn an_operator_runs_the_registry() {
     for command in ["set-limits", "set-lease"] {
         for (name, value, why) in [
             ("--lease", "999 ms", "lease cannot be 999 ms"),
-            ("--lease", "2592000001 ms", "lease cannot be 30 d 1 ms"),
+            ("--lease", "2592000001 ms", "lease cannot be 30 days 1 msec"),
             ("--skew", "9 ms", "skew cannot be 9 ms"),
-            ("--skew", "3600001 ms", "skew cannot be 1 h 1 ms"),
+            ("--skew", "3600001 ms", "skew cannot be 1 hr 1 msec"),
         ] {
             let said = fails(&[command, name, value]);
             assert!(said.contains(why), "{command} {name} {value}: {said}");

@@ -136,7 +136,7 @@ fn a_swap_is_done_whole_or_not_at_all() {
     let made = vec![of_number(7, None, lease(1, 1, far)), of_tag("orders", None, Some(tag_record(1, 1)))];
     assert!(swaps(&operator, &reading, made.clone()));
     let before = operator.read(&Wanted::all()).unwrap();
-    let fleet = |version| Change::Fleet(Fleet { grace_ms: 7, version, ..before.fleet });
+    let fleet = |version| Change::Fleet(Fleet { clock_skew_ms: 7, version, ..before.fleet });
     let renewed = |was| of_number(7, was, lease(1, 2, far + 1));
     let raised = |was| of_tag("orders", was, Some(tag_record(9, 2)));
     for wrong in [
@@ -173,7 +173,7 @@ fn a_swap_is_done_whole_or_not_at_all() {
     }
     assert!(swaps(&operator, &before, vec![fleet(2), renewed(Some(1)), raised(Some(1))]));
     let after = operator.read(&Wanted::all()).unwrap();
-    assert_eq!((after.fleet.grace_ms, after.tags[&tag("orders")].next), (7, 9));
+    assert_eq!((after.fleet.clock_skew_ms, after.tags[&tag("orders")].next), (7, 9));
     assert_eq!(after.numbers[&number(7)].until_ms, far + 1);
     assert!(swaps(&operator, &after, vec![of_tag("orders", Some(2), None)]));
     assert!(operator.read(&Wanted::all()).unwrap().tags.is_empty());

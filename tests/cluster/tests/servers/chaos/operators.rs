@@ -50,7 +50,7 @@ impl Operators {
 
     fn choose(&mut self, registry: &dyn Registry, step: usize, random: &mut Random) -> Commands {
         let one = |words: &[&str]| vec![words.iter().map(|word| (*word).to_owned()).collect()];
-        match random.below(10) {
+        match random.below(9) {
             0 => {
                 let (first, last) = (random.of(&["0", "1"]), random.of(&["6", "7", "9"]));
                 one(&["set-range", first, last])
@@ -72,7 +72,6 @@ impl Operators {
                 one(&["set-tag", "t", "--least-step", &least, "--greatest-step", &greatest])
             }
             7 => one(&random.of(&[["create-tag", "other"], ["drop-tag", "other"], ["prune", "1 h ago"]])),
-            8 => one(&["set-grace", random.of(&["0 s", "1 s"])]),
             // Nothing was lost. That costs a freeze, and nothing else.
             _ if registry.has_right_clock() => vec![restored(self.limits)],
             _ => one(&["check"]),
