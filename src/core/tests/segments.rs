@@ -16,22 +16,16 @@
 mod directed;
 #[path = "simulation/histories.rs"]
 mod histories;
+mod kit;
 #[path = "segments/ledger.rs"]
 mod ledger;
 #[path = "segments/link.rs"]
 mod link;
-#[path = "simulation/operator.rs"]
-mod operator;
 #[path = "segments/operators.rs"]
 mod operators;
 #[path = "simulation/random.rs"]
 #[allow(dead_code, reason = "the other simulation uses all of it")]
 mod random;
-#[allow(dead_code, reason = "the simulation of leases uses the rest")]
-#[path = "simulation/registry.rs"]
-mod registry;
-#[path = "simulation/stepped.rs"]
-mod stepped;
 #[path = "simulation/swarm.rs"]
 #[allow(dead_code, reason = "the other simulation uses all of it")]
 mod swarm;

@@ -34,24 +34,19 @@ mod fleet;
 mod histories;
 #[path = "simulation/keeper.rs"]
 mod keeper;
+mod kit;
 #[path = "simulation/log.rs"]
 mod log;
-#[path = "simulation/operator.rs"]
-mod operator;
 #[path = "simulation/operators.rs"]
 mod operators;
 #[path = "simulation/promises.rs"]
 mod promises;
 #[path = "simulation/random.rs"]
 mod random;
-#[path = "simulation/registry.rs"]
-mod registry;
 #[path = "simulation/server.rs"]
 mod server;
 #[path = "simulation/session.rs"]
 mod session;
-#[path = "simulation/stepped.rs"]
-mod stepped;
 #[path = "simulation/swarm.rs"]
 mod swarm;
 #[allow(dead_code, reason = "stories use the rest")]

@@ -7,15 +7,15 @@ use snowflake_core::operate::Operation;
 use snowflake_core::tag::Tag;
 
 use crate::Lie;
-use crate::operator::Went;
-use crate::operators::made;
-use crate::registry::{Kind, Store};
+use crate::kit::operator::Went;
+use crate::kit::registry::{Kind, Store, unused_fleet};
+use crate::operators::FLEET;
 use crate::world::{Life, TAGS, World};
 
 /// Returns a world with a registry in PostgreSQL, and one tag, which has these steps and this jump.
 fn calm(lie: Option<Lie>, steps: (u32, u32), jump: Option<u32>) -> (World, Tag) {
     let world = World::new(1, false, lie, crate::number("SEED").is_some());
-    world.store.replace(Store::new(Kind::Postgres, made(Kind::Postgres, 1), 0, world.now_ms.get()));
+    world.store.replace(Store::new(Kind::Postgres, unused_fleet(Kind::Postgres, FLEET, 1), 0, world.now_ms.get()));
     world.settles.set(true);
     let tag = Tag::new(TAGS[0]).unwrap();
     world.perform_operation(Operation::CreateTag { tag, next: 1, steps, jump }, false);
@@ -65,7 +65,7 @@ pub fn the_registry_forgets_what_an_operator_did_not_know(lie: Option<Lie>) -> W
 /// A fleet without tags is made anew. Before that is written, another operator makes a tag.
 pub fn a_tag_is_made_while_a_fleet_is_made_anew(lie: Option<Lie>) -> World {
     let world = World::new(1, false, lie, crate::number("SEED").is_some());
-    world.store.replace(Store::new(Kind::Postgres, made(Kind::Postgres, 1), 0, world.now_ms.get()));
+    world.store.replace(Store::new(Kind::Postgres, unused_fleet(Kind::Postgres, FLEET, 1), 0, world.now_ms.get()));
     world.settles.set(true);
     let tag = Tag::new(TAGS[0]).unwrap();
     let (before, after) = (world.start(), world.start());

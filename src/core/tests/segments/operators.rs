@@ -6,21 +6,21 @@ use std::collections::BTreeMap;
 
 use snowflake_core::operate::{Began, Operation, Outcome, Refusal, decide, lost_fleet, new_fleet};
 use snowflake_core::registry::{
-    self, Change, DEFAULT_LEASE_MS, DEFAULT_SKEW_MS, Fleet, FleetLimits, Incarnation, NumberKey, Reading,
-    SinceIncarnation, Swap, SwapAnswer, TagRecord, Wanted,
+    self, Change, DEFAULT_LEASE_MS, DEFAULT_SKEW_MS, FleetLimits, Incarnation, NumberKey, Reading, SinceIncarnation,
+    Swap, SwapAnswer, TagRecord, Wanted,
 };
 use snowflake_core::segment::END;
 use snowflake_core::tag::Tag;
 
 use crate::Lie;
+use crate::kit::operator::{Operator, Went};
+use crate::kit::registry::{Kind, Store};
 use crate::link::{NoAnswer, Way};
-use crate::operator::{Operator, Went};
-use crate::registry::{Kind, Store};
 use crate::swarm::{Chance, Choice};
 use crate::world::{TAGS, World};
 
 /// The fleet's uuid.
-const FLEET: u128 = 1;
+pub const FLEET: u128 = 1;
 
 /// The greatest step that a tag has.
 const GREATEST: u32 = 206;
@@ -759,11 +759,4 @@ fn is_said(operation: &Operation) -> bool {
 fn next_generation(reading: &Reading) -> u64 {
     let Reading { fleet, incarnation, now_ms, .. } = reading;
     fleet.begin_generation(*incarnation, *now_ms, FleetLimits::default(), 0).generation
-}
-
-/// Returns the fleet of a world, which no server has used.
-pub fn made(kind: Kind, version: u64) -> Fleet {
-    let (timeline, counts) = if kind == Kind::Etcd { (0, [2, 3]) } else { (1, [0; 2]) };
-    let incarnation = Incarnation { store: 1, timeline, counts };
-    Fleet { loses_nothing: kind == Kind::Synchronous, ..new_fleet(FLEET, incarnation, version) }
 }

@@ -5,19 +5,18 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use snowflake_core::exchange::Failure;
-use snowflake_core::generator::Generator;
 use snowflake_core::layout::Layout;
 use snowflake_core::lease::Holder;
-use snowflake_core::numbers::Numbers;
 use snowflake_core::registry::{DEFAULT_SKEW_MS, SinceIncarnation, TagRecord};
-use snowflake_core::segment::{Block, Directory, END, KnownTag, Place, PlaceRefusal, PlaceView, State, Supply};
+use snowflake_core::segment::{Block, END, KnownTag, PlaceRefusal, PlaceView, State, Supply};
 use snowflake_core::tag::Tag;
 
+use crate::kit::registry::{Kind, Store, unused_fleet};
+use crate::kit::server::{Connected, Memory};
 use crate::ledger::{Broken, Fate, Given, Ids, Ledger};
-use crate::link::{Keeper, Link, Message, NoAnswer, TERMS, Way};
-use crate::operators::{Operators, Step, made};
+use crate::link::{Link, Message, NoAnswer, TERMS, Way};
+use crate::operators::{FLEET, Operators, Step};
 use crate::random::Random;
-use crate::registry::{Kind, Store};
 use crate::swarm::{Chance, Choice, Swarm};
 use crate::{Guarantee, Lie};
 
@@ -34,12 +33,9 @@ const DEEPEST: u32 = 2;
 /// One life of a server's shared memory.
 pub struct Life {
     pub number: u64,
-    pub places: Vec<Place>,
-    pub directory: RefCell<Directory>,
+    pub memory: Memory,
     supply: RefCell<Box<Supply>>,
     holder: RefCell<Holder>,
-    pub numbers: Numbers,
-    pub generator: Generator,
     /// The place and claim that sessions remember for each tag.
     views: RefCell<BTreeMap<Tag, (usize, u64)>>,
     pub ids: RefCell<Ids>,
@@ -59,12 +55,9 @@ impl Life {
     fn new(number: u64) -> Rc<Self> {
         Rc::new(Self {
             number,
-            places: (0..FEW_PLACES).map(|_| Place::new()).collect(),
-            directory: RefCell::new(Directory::new()),
+            memory: Memory::new(FEW_PLACES),
             supply: RefCell::new(Box::new(Supply::new())),
             holder: RefCell::new(Holder::new(number)),
-            numbers: Numbers::new(),
-            generator: Generator::new(),
             views: RefCell::default(),
             ids: RefCell::default(),
             is_over: Cell::new(false),
@@ -122,7 +115,7 @@ impl World {
         let now_ms = Cell::new(1_000_000);
         let kind = random.pick(&[Kind::Postgres, Kind::Postgres, Kind::Synchronous, Kind::Etcd]);
         let kind = if is_silent { Kind::Postgres } else { kind };
-        let fleet = made(kind, random.below(usize::MAX) as u64);
+        let fleet = unused_fleet(kind, FLEET, random.below(usize::MAX) as u64);
         Self {
             random,
             swarm,
@@ -295,7 +288,7 @@ impl World {
             return;
         }
         let link = Link::new(self, life, false);
-        let kept = holder.keep(&Keeper(&link), &TERMS);
+        let kept = holder.keep(&Connected(&link), &TERMS);
         self.tell(|| format!("life {} keeps its lease: {kept:?}", life.number));
     }
 
@@ -386,10 +379,10 @@ impl World {
     fn view<'a>(&self, life: &'a Life, tag: Tag) -> Option<PlaceView<'a>> {
         let remembered = life.views.borrow().get(&tag).copied();
         let view = match remembered {
-            Some((at, _)) if self.lies(Lie::NoClaim) => life.places[at].view(),
-            Some((at, claim)) => PlaceView::new(&life.places[at], claim),
+            Some((at, _)) if self.lies(Lie::NoClaim) => life.memory.places[at].view(),
+            Some((at, claim)) => PlaceView::new(&life.memory.places[at], claim),
             None => {
-                let Ok((at, view)) = life.directory.borrow_mut().find(&life.places, tag) else {
+                let Ok((at, view)) = life.memory.directory.borrow_mut().find(&life.memory.places, tag) else {
                     self.count("full");
                     return None;
                 };
@@ -453,17 +446,17 @@ impl World {
     fn perform(
         &self,
         life: &Rc<Life>,
-        work: impl FnOnce(&Link<'_>) -> Result<(), Failure<NoAnswer>>,
+        work: impl FnOnce(&Connected<'_, Link<'_>>) -> Result<(), Failure<NoAnswer>>,
     ) -> Option<Result<(), Failure<NoAnswer>>> {
         let link = Link::new(self, life, true);
-        let result = work(&link);
+        let result = work(&Connected(&link));
         self.write_off_gone(life);
         (!link.has_ended()).then_some(result)
     }
 
     /// What was left of a tag that the registry does not have any more is lost.
     pub fn write_off_gone(&self, life: &Life) {
-        let claimed = life.directory.borrow().claimed(&life.places);
+        let claimed = life.memory.claimed();
         life.ids.borrow_mut().retain(|tag, id| {
             let is_there = claimed.iter().any(|claimed| claimed.tag == *tag);
             if !is_there {
@@ -507,9 +500,9 @@ impl World {
         for given in before.remembered.borrow().iter() {
             let ids = before.ids.borrow();
             let Some(tag) = ids.iter().find(|(_, id)| **id == given.id).map(|(tag, _)| *tag) else { continue };
-            let Ok((at, _)) = after.directory.borrow_mut().find(&after.places, tag) else { continue };
-            if let Some(room) = after.places[at].room() {
-                after.places[at].fill(room, given.block);
+            let Ok((at, _)) = after.memory.directory.borrow_mut().find(&after.memory.places, tag) else { continue };
+            if let Some(room) = after.memory.places[at].room() {
+                after.memory.places[at].fill(room, given.block);
                 after.ids.borrow_mut().insert(tag, given.id);
                 for _ in 0..given.block.count {
                     self.draw(after, tag, 1);
@@ -630,7 +623,7 @@ impl World {
         for _ in 0..most_draws {
             let Some(view) = self.view(life, tag).filter(|view| view.claim() == first.claim()) else { return false };
             let at = life.views.borrow()[&tag].0;
-            life.directory.borrow_mut().wish(&life.places, at, view.claim(), least);
+            life.memory.directory.borrow_mut().wish(&life.memory.places, at, view.claim(), least);
             let below = view.find(1).map_or(1, |found| least.saturating_sub(found.run().first));
             if below <= 0 {
                 self.count("taken over");

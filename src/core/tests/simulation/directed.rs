@@ -11,9 +11,9 @@ use snowflake_core::operate::{Operation, new_fleet};
 use snowflake_core::registry::{Fleet, Incarnation, NumberKey};
 
 use crate::fleet::{ELSEWHERE, HOME, Registered};
+use crate::kit::registry::{Kind, Store};
 use crate::log::{Log, Record};
 use crate::promises::Lie;
-use crate::registry::{Kind, Store};
 use crate::server::{Config, Server};
 use crate::session::Session;
 use crate::world::{Story, World};

@@ -6,9 +6,9 @@ use snowflake_core::operate::{Operation, lost_fleet, new_fleet};
 use snowflake_core::registry::{Fleet, Incarnation, SinceIncarnation};
 
 use crate::fleet::{Beyond, HOME, Registered, bits, timer_ms};
+use crate::kit::registry::{Kind, Store};
 use crate::operators::FIRST_FREE;
 use crate::promises::Lie;
-use crate::registry::{Kind, Store};
 use crate::server::Server;
 use crate::swarm::{Chance, Choice};
 use crate::world::World;

@@ -14,10 +14,11 @@ use snowflake_core::operate::new_fleet;
 use snowflake_core::registry::{DEFAULT_LEASE_MS, DEFAULT_SKEW_MS, Fleet, Incarnation, NumberRecord, Swap};
 
 use crate::keeper::{Keeper, NoAnswer};
+use crate::kit::registry::{Kind, Store};
+use crate::kit::server::Connected;
 use crate::operators::{Operators, is_kept};
 use crate::promises::{Guarantee, Lie};
 use crate::random::Random;
-use crate::registry::{Kind, Store};
 use crate::server::{DATACENTER, Server, Shared};
 use crate::session::Session;
 use crate::world::World;
@@ -206,7 +207,7 @@ impl World {
             return;
         }
         let before = *holder;
-        let kept = holder.keep(&keeper, &keeper.terms);
+        let kept = holder.keep(&Connected(&keeper), &keeper.terms);
         let has_ended = keeper.leaves(&mut holder, before, kept == Err(Failure::Away(NoAnswer)));
         keeper.drop_others(&holder);
         if has_ended {
@@ -249,7 +250,7 @@ impl World {
         let keeper = Keeper::new(self, fleet, server, &shared);
         let Ok(mut holder) = shared.holder.try_borrow_mut() else { return };
         let before = *holder;
-        let given = holder.give_back(&keeper);
+        let given = holder.give_back(&Connected(&keeper));
         let has_ended = keeper.leaves(&mut holder, before, given == Err(Failure::Away(NoAnswer)));
         keeper.drop_others(&holder);
         if has_ended {
@@ -405,7 +406,7 @@ impl World {
             let shared = server.shared();
             let keeper = Keeper::new(self, fleet, server, &shared);
             let mut holder = shared.holder.borrow_mut();
-            let kept = holder.keep(&keeper, &keeper.terms);
+            let kept = holder.keep(&Connected(&keeper), &keeper.terms);
             if kept.is_err() || keeper.calls.get() > MOST_CALLS || holder.held().is_none() {
                 self.broken(Guarantee::Live, || {
                     format!("after {} calls, server {} keeps {kept:?}", keeper.calls.get(), server.number)

@@ -13,9 +13,9 @@ use snowflake_core::registry::{
 use crate::faults::MOST_LOST;
 use crate::fleet::{Registered, bits};
 use crate::keeper::NoAnswer;
-use crate::operator::{Operator, Went};
+use crate::kit::operator::{Operator, Went};
+use crate::kit::registry::{Kind, Store};
 use crate::promises::{Guarantee, Lie};
-use crate::registry::{Kind, Store};
 use crate::server::Server;
 use crate::swarm::{Chance, Choice};
 use crate::world::World;
