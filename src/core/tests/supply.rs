@@ -1,4 +1,4 @@
-//! The supply of blocks, step by step, over a registry that does what it is told. `segments.rs`
+//! The supply of blocks, step by step, over a registry that does what it is told. `simulation.rs`
 //! tests what servers, registry and network do to each other.
 //!
 //! Each test of liveness says how many calls of the registry are needed.

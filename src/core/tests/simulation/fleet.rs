@@ -141,7 +141,7 @@ impl Registered {
             lease_ms: set.0,
             clock_skew_ms: set.1,
             grace_ms: if beyond == Some(Beyond::RestoredWithGrace) { timer_ms(&terms, lease_ms, &layout) } else { 0 },
-            ..new_fleet(HOME, Incarnation { store: 1, timeline, counts }, bits(random))
+            ..new_fleet(HOME, Incarnation { store: 1, timeline, counts }, random.bits())
         };
         let incarnation = Incarnation { store: 2, ..fleet.incarnation };
         let elsewhere = Fleet { uuid: ELSEWHERE, incarnation, ..fleet };
@@ -189,11 +189,6 @@ impl Registered {
     pub fn length_ms(&self) -> i64 {
         self.terms.first_ms(self.lease_ms.get(), &self.layout)
     }
-}
-
-/// Returns a random number that no other call is expected to return.
-pub fn bits(random: &Random) -> u64 {
-    random.below(usize::MAX) as u64
 }
 
 impl World {

@@ -13,7 +13,7 @@ use snowflake_core::registry::{
     Change, NumberKey, NumberRecord, Reading, SinceIncarnation, Swap, SwapAnswer, Wanted, WantedNumbers,
 };
 
-use crate::fleet::{Known, Registered, bits};
+use crate::fleet::{Known, Registered};
 use crate::kit::registry::Store;
 use crate::kit::server::{Notice, Process};
 use crate::promises::{Guarantee, Lie};
@@ -179,7 +179,7 @@ impl Process for Keeper<'_> {
     }
 
     fn nonce(&self) -> u64 {
-        bits(&self.world.random)
+        self.world.random.bits()
     }
 
     fn words(&self) -> SharedWords<'_> {

@@ -11,7 +11,7 @@ use snowflake_core::registry::{
 };
 
 use crate::faults::MOST_LOST;
-use crate::fleet::{Registered, bits};
+use crate::fleet::Registered;
 use crate::keeper::NoAnswer;
 use crate::kit::operator::{Operator, Went};
 use crate::kit::registry::{Kind, Store};
@@ -359,7 +359,7 @@ impl World {
     fn go_on(&self, fleet: &Registered, at_work: &mut AtWork) -> Went {
         let operation = at_work.operator.operation.clone();
         let desk = Desk { world: self, fleet, operation: &operation, read: &at_work.read };
-        at_work.operator.go_on(&desk, &mut || bits(&self.random))
+        at_work.operator.go_on(&desk, &mut || self.random.bits())
     }
 
     fn begin(&self, fleet: &Registered, operation: Operation, is_planned: bool) -> AtWork {
@@ -414,7 +414,7 @@ impl World {
             (1, Self::any_mistake),
             (1, Self::steal),
         ];
-        let operation = self.swarm.weighed(&self.random, Choice::Operator, &choices)(self, fleet)?;
+        let operation = self.chooses(Choice::Operator, &choices)(self, fleet)?;
         Some(self.begin(fleet, operation, false))
     }
 
@@ -645,7 +645,7 @@ impl World {
             (1, Self::restore_what_keeps),
             (1, Self::drop_what_ends),
         ];
-        self.swarm.weighed(&self.random, Choice::Scene, &scenes)(self, fleet);
+        self.chooses(Choice::Scene, &scenes)(self, fleet);
     }
 
     /// A server without memory comes first, and all the others.
@@ -864,8 +864,8 @@ impl World {
         }
         let from_ms = old.map_or(now_ms, |old| old.until_ms).max(store.fleet.freeze_ms).max(now_ms) + 10_000_000_000;
         let record = NumberRecord {
-            holder: bits(&self.random).into(),
-            nonce: bits(&self.random),
+            holder: self.random.bits().into(),
+            nonce: self.random.bits(),
             count: old.map_or(0, |old| old.count) + 1,
             server: 1,
             from_ms,

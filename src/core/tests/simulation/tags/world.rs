@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::ops::Deref;
 use std::rc::Rc;
 
 use snowflake_core::exchange::Failure;
@@ -11,14 +12,14 @@ use snowflake_core::registry::{DEFAULT_SKEW_MS, SinceIncarnation, TagRecord};
 use snowflake_core::segment::{Block, END, KnownTag, PlaceRefusal, PlaceView, State, Supply};
 use snowflake_core::tag::Tag;
 
+use super::ledger::{Broken, Fate, Given, Ids, Ledger};
+use super::link::{Link, Message, NoAnswer, TERMS, Way};
+use super::operators::{FLEET, Operators, Step};
+use crate::course::Course;
 use crate::kit::registry::{Kind, Store, unused_fleet};
 use crate::kit::server::{Connected, Memory};
-use crate::ledger::{Broken, Fate, Given, Ids, Ledger};
-use crate::link::{Link, Message, NoAnswer, TERMS, Way};
-use crate::operators::{FLEET, Operators, Step};
-use crate::random::Random;
-use crate::swarm::{Chance, Choice, Swarm};
-use crate::{Guarantee, Lie};
+use crate::promises::{Guarantee, Lie};
+use crate::swarm::{Chance, Choice};
 
 /// How many places a server has. There are more tags.
 const FEW_PLACES: usize = 3;
@@ -68,15 +69,10 @@ impl Life {
 }
 
 pub struct World {
-    pub random: Random,
-    /// How often things happen in this history.
-    pub swarm: Swarm,
-    pub lie: Option<Lie>,
+    pub course: Course,
     /// Whether a restore does not show.
     pub is_silent: bool,
-    tells: bool,
     pub layout: Layout,
-    pub now_ms: Cell<i64>,
     pub store: RefCell<Store>,
     /// The registry before the last failover, of which another standby may be promoted.
     failed: RefCell<Option<Store>>,
@@ -101,31 +97,30 @@ pub struct World {
     servers: RefCell<Vec<Rc<Life>>>,
     lives: Cell<u64>,
     pub ledger: RefCell<Ledger>,
-    depth: Cell<u32>,
-    pub settles: Cell<bool>,
-    pub broken: RefCell<Vec<Broken>>,
-    pub counts: RefCell<BTreeMap<&'static str, u64>>,
+}
+
+impl Deref for World {
+    type Target = Course;
+
+    fn deref(&self) -> &Course {
+        &self.course
+    }
 }
 
 impl World {
     /// Returns a world in which there is nothing yet.
     pub fn new(seed: u64, is_silent: bool, lie: Option<Lie>, tells: bool) -> Self {
-        let random = Random::new(seed);
-        let swarm = Swarm::new(&random);
-        let now_ms = Cell::new(1_000_000);
+        let course = Course::new(seed, lie, tells, 1_000_000);
+        let Course { random, .. } = &course;
         let kind = random.pick(&[Kind::Postgres, Kind::Postgres, Kind::Synchronous, Kind::Etcd]);
         let kind = if is_silent { Kind::Postgres } else { kind };
         let fleet = unused_fleet(kind, FLEET, random.below(usize::MAX) as u64);
         Self {
-            random,
-            swarm,
-            lie,
             is_silent,
-            tells,
             layout: Layout::parse("time:41 worker:10 sequence:12 unit:1ms epoch:1970-01-01T00:00:00Z")
                 .expect("a layout"),
-            store: RefCell::new(Store::new(kind, fleet, 0, now_ms.get())),
-            now_ms,
+            store: RefCell::new(Store::new(kind, fleet, 0, course.time_ms())),
+            course,
             failed: RefCell::default(),
             kept: Cell::new(1),
             newest: Cell::new(1),
@@ -140,10 +135,6 @@ impl World {
             servers: RefCell::default(),
             lives: Cell::new(0),
             ledger: RefCell::default(),
-            depth: Cell::new(0),
-            settles: Cell::new(false),
-            broken: RefCell::default(),
-            counts: RefCell::default(),
         }
     }
 
@@ -164,30 +155,6 @@ impl World {
     pub fn sync(&self) {
         let mut store = self.store.borrow_mut();
         store.synced = store.changes();
-    }
-
-    pub fn bits(&self) -> u64 {
-        self.random.below(usize::MAX) as u64
-    }
-
-    pub fn lies(&self, lie: Lie) -> bool {
-        self.lie == Some(lie)
-    }
-
-    pub fn tell(&self, what: impl FnOnce() -> String) {
-        if self.tells {
-            println!("{}: {}", self.now_ms.get(), what());
-        }
-    }
-
-    pub fn count(&self, event: &'static str) {
-        *self.counts.borrow_mut().entry(event).or_insert(0) += 1;
-    }
-
-    pub fn broken(&self, guarantee: Guarantee, what: impl FnOnce() -> String) {
-        let what = what();
-        self.tell(|| format!("BROKEN {guarantee:?}: {what}"));
-        self.broken.borrow_mut().push((guarantee, what));
     }
 
     pub fn check(&self, broken: impl IntoIterator<Item = Broken>) {
@@ -211,7 +178,7 @@ impl World {
             (30, Self::some_session),
             (14, Self::some_worker),
             (6, Self::some_keeper),
-            (8, Self::pass),
+            (8, Self::pass_some),
             (2, Self::crash),
             (2, Self::stop),
             (1, Self::stop_worker),
@@ -227,20 +194,15 @@ impl World {
         ];
         // Servers wait until an operator has said what has happened to the registry.
         let waits = self.operators.is_sealed() && self.random.one_in(2);
-        let action = if waits { Self::operate } else { self.swarm.weighed(&self.random, Choice::Step, &actions) };
+        let action = if waits { Self::operate } else { self.chooses(Choice::Step, &actions) };
         action(self);
     }
 
     /// Something happens while a message to the registry is under way.
     pub fn meanwhile(&self) {
-        if self.settles.get() || self.depth.get() >= DEEPEST || !self.swarm.one_in(&self.random, Chance::Meanwhile, 4) {
-            return;
+        if self.is_disturbed(DEEPEST, Chance::Meanwhile, 4) {
+            self.during(|| (0..self.random.of(1..=4)).for_each(|_| self.step()));
         }
-        self.depth.set(self.depth.get() + 1);
-        for _ in 0..self.random.of(1..=4) {
-            self.step();
-        }
-        self.depth.set(self.depth.get() - 1);
     }
 
     pub fn start(&self) -> Rc<Life> {
@@ -372,7 +334,7 @@ impl World {
     /// Returns what becomes of a message.
     pub fn any_way(&self) -> Way {
         let ways = [(16, Way::Through), (1, Way::AnswerLost), (1, Way::Late), (1, Way::Lost)];
-        if self.settles.get() { Way::Through } else { self.swarm.weighed(&self.random, Choice::Way, &ways) }
+        if self.settles.get() { Way::Through } else { self.chooses(Choice::Way, &ways) }
     }
 
     /// Returns a session's view of its tag's place.
@@ -466,9 +428,9 @@ impl World {
         });
     }
 
-    fn pass(&self) {
+    fn pass_some(&self) {
         let ms = self.random.pick(&[1, 1000, 11_000, 11_000, 20 * 60_000, 40 * 60_000]);
-        self.now_ms.set(self.now_ms.get() + ms);
+        self.pass(ms);
     }
 
     fn end(&self, life: &Rc<Life>) {
@@ -583,19 +545,18 @@ impl World {
     /// While a message about a tag is under way, another server reserves and draws, and the
     /// registry forgets just that.
     pub fn overtake(&self, tag: Tag) {
-        if self.settles.get() || self.depth.get() >= DEEPEST || !self.swarm.one_in(&self.random, Chance::Meanwhile, 30)
-        {
+        if !self.is_disturbed(DEEPEST, Chance::Meanwhile, 30) {
             return;
         }
-        self.depth.set(self.depth.get() + 1);
-        let (life, changes) = (self.any_server(), self.store.borrow().changes());
-        (0..3).for_each(|_| _ = self.draw(&life, tag, 4));
-        self.supply(&life);
-        (0..3).for_each(|_| _ = self.draw(&life, tag, 4));
-        if changes > TAGS.len() && self.store.borrow().changes() > changes {
-            self.restore_to(changes);
-        }
-        self.depth.set(self.depth.get() - 1);
+        self.during(|| {
+            let (life, changes) = (self.any_server(), self.store.borrow().changes());
+            (0..3).for_each(|_| _ = self.draw(&life, tag, 4));
+            self.supply(&life);
+            (0..3).for_each(|_| _ = self.draw(&life, tag, 4));
+            if changes > TAGS.len() && self.store.borrow().changes() > changes {
+                self.restore_to(changes);
+            }
+        });
     }
 
     /// A session takes over values that were drawn elsewhere, and wants only greater ones. These
@@ -630,7 +591,7 @@ impl World {
                 return true;
             }
             if !self.draw(life, tag, below as u32) {
-                self.now_ms.set(self.now_ms.get() + 1000);
+                self.pass(1000);
                 self.supply(life);
             }
         }
@@ -639,7 +600,7 @@ impl World {
 
     /// A late message arrives.
     fn deliver(&self) {
-        if self.now_ms.get() < self.away_until_ms.get() || self.operators.is_sealed() {
+        if self.time_ms() < self.away_until_ms.get() || self.operators.is_sealed() {
             return;
         }
         let (of_servers, of_operators) = (self.late.borrow().len(), self.operators.late.borrow().len());
@@ -656,7 +617,7 @@ impl World {
     }
 
     fn cut_off(&self) {
-        let until_ms = self.now_ms.get() + self.random.pick(&[1, 1000, 15_000, 3_600_000]);
+        let until_ms = self.time_ms() + self.random.pick(&[1, 1000, 15_000, 3_600_000]);
         self.count("cut off");
         if self.random.one_in(2) {
             self.away_until_ms.set(until_ms);
@@ -679,7 +640,7 @@ impl World {
     /// A promotion and a restore take some seconds, so that generations do not follow each other
     /// faster than tags jump ([`TagRecord::restored`]).
     fn pass_some_seconds(&self) {
-        self.now_ms.set(self.now_ms.get() + 3000);
+        self.pass(3000);
     }
 
     /// A standby is promoted that has so many changes.
@@ -804,7 +765,7 @@ impl World {
         self.settle_tags();
         // Time for every server to look at its tags, and for what could give nothing.
         for _ in 0..3 {
-            self.now_ms.set(self.now_ms.get() + 11_000);
+            self.pass(11_000);
             servers.iter().for_each(|life| self.keep(life));
             servers.iter().for_each(|life| self.supply(life));
         }
@@ -824,7 +785,7 @@ impl World {
                 self.count("settled");
                 return self.settle_wish(life, tag);
             }
-            self.now_ms.set(self.now_ms.get() + 1000);
+            self.pass(1000);
             self.supply(life);
         }
         let is_full = self.view(life, tag).is_none();

@@ -12,12 +12,12 @@ use snowflake_core::registry::{Change, Reading, SinceIncarnation, Swap, SwapAnsw
 use snowflake_core::segment::{Ask, Block, Claimed, Grant, State, SupplyNotice};
 use snowflake_core::tag::Tag;
 
+use super::ledger::{Fate, Given};
+use super::world::{Life, World};
 use crate::kit::registry::Kind;
 use crate::kit::server::{Memory, Notice, Process};
-use crate::ledger::{Fate, Given};
+use crate::promises::{Guarantee, Lie};
 use crate::swarm::Chance;
-use crate::world::{Life, World};
-use crate::{Guarantee, Lie};
 
 /// What may happen to a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -107,7 +107,7 @@ impl<'a> Link<'a> {
         let Self { world, life, .. } = self;
         world.write_off_gone(life);
         let answered = self.answered.take();
-        let ends = self.may_end && !world.settles.get() && world.swarm.one_in(&world.random, Chance::ProcessEnds, 100);
+        let ends = self.may_end && !world.settles.get() && world.happens(Chance::ProcessEnds, 100);
         if ends && !self.has_ended.replace(true) {
             world.count("process ends");
             // What the process was told last, it has not noted yet.
@@ -124,7 +124,7 @@ impl<'a> Link<'a> {
     fn way(&self) -> Result<Way, NoAnswer> {
         let Self { world, life, .. } = self;
         world.meanwhile();
-        let is_cut_off = world.now_ms.get() < world.away_until_ms.get().max(life.cut_off_until_ms.get());
+        let is_cut_off = world.time_ms() < world.away_until_ms.get().max(life.cut_off_until_ms.get());
         if life.is_over.get() || is_cut_off || world.operators.is_sealed() {
             world.count("no answer");
             return Err(NoAnswer);
@@ -166,10 +166,10 @@ impl<'a> Link<'a> {
         for tag in tags {
             let store = world.store.borrow();
             let Some(record) = store.tags.get(tag).copied() else { continue };
-            let (id, generation, nonce) = (Some(record.id), store.fleet.generation, world.bits());
+            let (id, generation, nonce) = (Some(record.id), store.fleet.generation, world.random.bits());
             let (above, least) = (i64::MIN, i64::MIN);
             let ask = Ask { tag: *tag, id, step: Some(1), above, least, generation, was: None, nonce };
-            let (grant, new) = record.answer(&ask, &store.fleet, world.now_ms.get());
+            let (grant, new) = record.answer(&ask, &store.fleet, world.time_ms());
             drop(store);
             if let (Grant::Block { block, .. }, Some(new)) = (grant, new) {
                 world.give(self.life, *tag, &new, block, Fate::Had);
@@ -288,11 +288,11 @@ impl Process for Link<'_> {
     }
 
     fn now_ms(&self) -> i64 {
-        self.world.now_ms.get()
+        self.world.time_ms()
     }
 
     fn nonce(&self) -> u64 {
-        self.world.bits()
+        self.world.random.bits()
     }
 
     fn claimed(&self) -> Vec<Claimed> {
@@ -332,7 +332,7 @@ impl Process for Link<'_> {
         if self.way()? != Way::Through {
             return self.answer_lost();
         }
-        let mut reading = self.world.store.borrow().read(wanted, self.world.now_ms.get());
+        let mut reading = self.world.store.borrow().read(wanted, self.world.time_ms());
         let real = reading.tags.clone();
         let going_on = real.iter().filter(|(_, record)| self.world.goes_on(record)).map(|(tag, _)| *tag);
         self.going_on.replace(going_on.collect());

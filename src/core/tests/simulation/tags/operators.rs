@@ -12,12 +12,12 @@ use snowflake_core::registry::{
 use snowflake_core::segment::END;
 use snowflake_core::tag::Tag;
 
-use crate::Lie;
+use super::link::{NoAnswer, Way};
+use super::world::{TAGS, World};
 use crate::kit::operator::{Operator, Went};
 use crate::kit::registry::{Kind, Store};
-use crate::link::{NoAnswer, Way};
+use crate::promises::Lie;
 use crate::swarm::{Chance, Choice};
-use crate::world::{TAGS, World};
 
 /// The fleet's uuid.
 pub const FLEET: u128 = 1;
@@ -161,7 +161,7 @@ impl registry::Store for Desk<'_> {
         if is_said(self.operation) && self.read.borrow().is_none() && self.losses != world.losses() {
             return Err(NoAnswer);
         }
-        let real = world.store.borrow().read(wanted, world.now_ms.get());
+        let real = world.store.borrow().read(wanted, world.time_ms());
         let mut told = real.clone();
         self.lie_about_reading(&mut told);
         let began = self.read.borrow().as_ref().map_or(real.fleet.generation, |read| read.began);
@@ -205,7 +205,7 @@ impl Desk<'_> {
         let Self { world, .. } = self;
         let registry = world.operators.registries.get();
         world.meanwhile();
-        let is_away = world.now_ms.get() < world.away_until_ms.get() && !world.settles.get();
+        let is_away = world.time_ms() < world.away_until_ms.get() && !world.settles.get();
         if is_away || registry != world.operators.registries.get() {
             return Err(NoAnswer);
         }
@@ -247,7 +247,7 @@ impl Desk<'_> {
         let is_part = !swap.changes.iter().any(|change| matches!(change, Change::Fleet(_)));
         if world.lies(Lie::FleetFirst) && is_restored && is_part {
             // The record alone, and the tags later.
-            let whole = decide(self.operation, &Began::at(real), real, &mut || world.bits());
+            let whole = decide(self.operation, &Began::at(real), real, &mut || world.random.bits());
             let whole = whole.map(|decision| decision.changes).unwrap_or_default();
             let fleet = whole.into_iter().filter(|change| matches!(change, Change::Fleet(_)));
             swap.changes = fleet.collect();
@@ -346,7 +346,7 @@ impl World {
             {
                 return;
             }
-            if self.swarm.one_in(&self.random, Chance::ProcessEnds, 30) {
+            if self.happens(Chance::ProcessEnds, 30) {
                 self.count("operator ends");
                 return;
             }
@@ -365,7 +365,7 @@ impl World {
     pub fn go_on(&self, at_work: &mut AtWork) -> Went {
         let operation = at_work.operator.operation.clone();
         let desk = Desk { world: self, operation: &operation, losses: at_work.losses, read: &at_work.read };
-        let went = at_work.operator.go_on(&desk, &mut || self.bits());
+        let went = at_work.operator.go_on(&desk, &mut || self.random.bits());
         let is_late = match operation {
             Operation::SetTag { .. } => self.lies(Lie::SaysLate),
             _ => self.lies(Lie::SecondBegins),
@@ -433,7 +433,7 @@ impl World {
             // It was not.
             (1, |world| Some(world.lost())),
         ];
-        let chosen = || self.swarm.weighed(&self.random, Choice::Operator, &choices);
+        let chosen = || self.chooses(Choice::Operator, &choices);
         let choose = match (waits, is_empty) {
             (true, _) => Self::any_move,
             (false, true) => Self::any_existence,
@@ -479,25 +479,26 @@ impl World {
             let incarnation = Incarnation { store: store.incarnation.store + 7, ..store.incarnation };
             (store.kind, incarnation, self.any_offset())
         };
-        let mut new = new_fleet(self.bits().into(), incarnation, self.bits());
+        let mut new = new_fleet(self.random.bits().into(), incarnation, self.random.bits());
         let mut plan = vec![Step::Lost];
         if self.random.one_in(2) {
             new.uuid = FLEET;
-            let now_ms = self.now_ms.get() + offset_ms;
-            new = lost_fleet(&new, now_ms, DEFAULT_LEASE_MS, DEFAULT_SKEW_MS, self.bits()).expect("limits that can be");
+            let now_ms = self.time_ms() + offset_ms;
+            new = lost_fleet(&new, now_ms, DEFAULT_LEASE_MS, DEFAULT_SKEW_MS, self.random.bits())
+                .expect("limits that can be");
             plan.clear();
         }
         self.lose();
         self.forget_restores();
         self.operators.plan(plan);
-        self.adopt(Store::new(kind, new, offset_ms, self.now_ms.get()));
+        self.adopt(Store::new(kind, new, offset_ms, self.time_ms()));
         self.note_restores();
     }
 
     /// Keeps a number from being leased.
     fn any_reserve(&self) -> Option<Operation> {
         let number = NumberKey::new(None, self.random.of(0..=3));
-        let until_ms = self.now_ms.get() + self.random.pick(&[-5000, 0, 3000, 3_600_000]);
+        let until_ms = self.time_ms() + self.random.pick(&[-5000, 0, 3000, 3_600_000]);
         Some(Operation::Reserve { number, until_ms, force: false })
     }
 

@@ -6,16 +6,17 @@ use std::rc::Rc;
 use snowflake_core::operate::Operation;
 use snowflake_core::tag::Tag;
 
-use crate::Lie;
+use super::operators::FLEET;
+use super::world::{Life, TAGS, World};
+use crate::course::Course;
 use crate::kit::operator::Went;
 use crate::kit::registry::{Kind, Store, unused_fleet};
-use crate::operators::FLEET;
-use crate::world::{Life, TAGS, World};
+use crate::promises::Lie;
 
 /// Returns a world with a registry in PostgreSQL, and one tag, which has these steps and this jump.
 fn calm(lie: Option<Lie>, steps: (u32, u32), jump: Option<u32>) -> (World, Tag) {
     let world = World::new(1, false, lie, crate::number("SEED").is_some());
-    world.store.replace(Store::new(Kind::Postgres, unused_fleet(Kind::Postgres, FLEET, 1), 0, world.now_ms.get()));
+    world.store.replace(Store::new(Kind::Postgres, unused_fleet(Kind::Postgres, FLEET, 1), 0, world.time_ms()));
     world.settles.set(true);
     let tag = Tag::new(TAGS[0]).unwrap();
     world.perform_operation(Operation::CreateTag { tag, next: 1, steps, jump }, false);
@@ -31,7 +32,7 @@ fn draw_some(world: &World, life: &Rc<Life>, tag: Tag) {
 
 /// A tag's blocks become smaller, and servers use as many values as before. A failover forgets more
 /// of these small blocks than the tag has steps to jump.
-pub fn blocks_become_smaller_before_a_failover(lie: Option<Lie>) -> World {
+pub fn blocks_become_smaller_before_a_failover(lie: Option<Lie>) -> Course {
     let (world, tag) = calm(lie, (100, 100), Some(3));
     let (least, greatest) = (Some(10), Some(10));
     world.perform_operation(Operation::SetTag { tag, next: None, least, greatest, jump: None }, false);
@@ -41,12 +42,12 @@ pub fn blocks_become_smaller_before_a_failover(lie: Option<Lie>) -> World {
     world.promote(changes);
     draw_some(&world, &after, tag);
     assert!(world.counts.borrow()["jumped"] > 0, "the tag jumps");
-    world
+    world.course
 }
 
 /// An operator raises a tag without a jump. Before that is written, a server reserves blocks
 /// beyond, and a failover forgets them. Another server has noted that when the operator goes on.
-pub fn the_registry_forgets_what_an_operator_did_not_know(lie: Option<Lie>) -> World {
+pub fn the_registry_forgets_what_an_operator_did_not_know(lie: Option<Lie>) -> Course {
     let (world, tag) = calm(lie, (10, 10), None);
     let (before, after) = (world.start(), world.start());
     world.supply(&before);
@@ -59,13 +60,13 @@ pub fn the_registry_forgets_what_an_operator_did_not_know(lie: Option<Lie>) -> W
     world.keep(&after);
     while matches!(world.go_on(&mut operator), Went::On) {}
     draw_some(&world, &after, tag);
-    world
+    world.course
 }
 
 /// A fleet without tags is made anew. Before that is written, another operator makes a tag.
-pub fn a_tag_is_made_while_a_fleet_is_made_anew(lie: Option<Lie>) -> World {
+pub fn a_tag_is_made_while_a_fleet_is_made_anew(lie: Option<Lie>) -> Course {
     let world = World::new(1, false, lie, crate::number("SEED").is_some());
-    world.store.replace(Store::new(Kind::Postgres, unused_fleet(Kind::Postgres, FLEET, 1), 0, world.now_ms.get()));
+    world.store.replace(Store::new(Kind::Postgres, unused_fleet(Kind::Postgres, FLEET, 1), 0, world.time_ms()));
     world.settles.set(true);
     let tag = Tag::new(TAGS[0]).unwrap();
     let (before, after) = (world.start(), world.start());
@@ -83,5 +84,5 @@ pub fn a_tag_is_made_while_a_fleet_is_made_anew(lie: Option<Lie>) -> World {
     draw_some(&world, &before, tag);
     world.promote(changes);
     draw_some(&world, &after, tag);
-    world
+    world.course
 }
