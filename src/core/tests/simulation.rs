@@ -42,6 +42,8 @@ mod keeper;
 mod kit;
 #[path = "simulation/log.rs"]
 mod log;
+#[path = "simulation/office.rs"]
+mod office;
 #[path = "simulation/operators.rs"]
 mod operators;
 #[path = "simulation/promises.rs"]

@@ -14,6 +14,7 @@ use crate::course::Course;
 use crate::fleet::{ELSEWHERE, HOME, Registered};
 use crate::kit::registry::{Kind, Store};
 use crate::log::{Log, Record};
+use crate::office::Operated;
 use crate::promises::Lie;
 use crate::server::{Config, Server};
 use crate::session::Session;
@@ -81,7 +82,7 @@ impl Directed {
     }
 
     fn operate(&self, operation: Operation) {
-        self.0.perform(self.fleet(), operation, true);
+        self.0.perform(operation, true);
     }
 
     /// A server draws for some time, and keeps its lease meanwhile.

@@ -11,6 +11,7 @@ use super::world::{Life, TAGS, World};
 use crate::course::Course;
 use crate::kit::operator::Went;
 use crate::kit::registry::{Kind, Store, unused_fleet};
+use crate::office::Operated;
 use crate::promises::Lie;
 
 /// Returns a world with a registry in PostgreSQL, and one tag, which has these steps and this jump.
@@ -19,7 +20,7 @@ fn calm(lie: Option<Lie>, steps: (u32, u32), jump: Option<u32>) -> (World, Tag) 
     world.store.replace(Store::new(Kind::Postgres, unused_fleet(Kind::Postgres, FLEET, 1), 0, world.time_ms()));
     world.settles.set(true);
     let tag = Tag::new(TAGS[0]).unwrap();
-    world.perform_operation(Operation::CreateTag { tag, next: 1, steps, jump }, false);
+    world.perform(Operation::CreateTag { tag, next: 1, steps, jump }, false);
     (world, tag)
 }
 
@@ -35,7 +36,7 @@ fn draw_some(world: &World, life: &Rc<Life>, tag: Tag) {
 pub fn blocks_become_smaller_before_a_failover(lie: Option<Lie>) -> Course {
     let (world, tag) = calm(lie, (100, 100), Some(3));
     let (least, greatest) = (Some(10), Some(10));
-    world.perform_operation(Operation::SetTag { tag, next: None, least, greatest, jump: None }, false);
+    world.perform(Operation::SetTag { tag, next: None, least, greatest, jump: None }, false);
     let changes = world.store.borrow().changes();
     let (before, after) = (world.start(), world.start());
     draw_some(&world, &before, tag);
@@ -71,14 +72,14 @@ pub fn a_tag_is_made_while_a_fleet_is_made_anew(lie: Option<Lie>) -> Course {
     let tag = Tag::new(TAGS[0]).unwrap();
     let (before, after) = (world.start(), world.start());
     let lost = Operation::Lost { lease_ms: 600_000, skew_ms: 60_000, uuid: None };
-    world.perform_operation(lost.clone(), false);
+    world.perform(lost.clone(), false);
     world.supply(&before);
     world.draw(&before, tag, 1);
     world.supply(&before);
     world.supply(&before);
     let mut operator = world.begin(lost, false);
     assert!(matches!(world.go_on(&mut operator), Went::On), "it reads");
-    world.perform_operation(Operation::CreateTag { tag, next: 1, steps: (10, 10), jump: Some(1000) }, false);
+    world.perform(Operation::CreateTag { tag, next: 1, steps: (10, 10), jump: Some(1000) }, false);
     let changes = world.store.borrow().changes();
     while matches!(world.go_on(&mut operator), Went::On) {}
     draw_some(&world, &before, tag);

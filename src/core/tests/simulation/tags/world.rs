@@ -8,7 +8,7 @@ use std::rc::Rc;
 use snowflake_core::exchange::Failure;
 use snowflake_core::layout::Layout;
 use snowflake_core::lease::Holder;
-use snowflake_core::registry::{DEFAULT_SKEW_MS, SinceIncarnation, TagRecord};
+use snowflake_core::registry::{SinceIncarnation, TagRecord};
 use snowflake_core::segment::{Block, END, KnownTag, PlaceRefusal, PlaceView, State, Supply};
 use snowflake_core::tag::Tag;
 
@@ -18,6 +18,7 @@ use super::operators::{FLEET, Operators, Step};
 use crate::course::Course;
 use crate::kit::registry::{Kind, Store, unused_fleet};
 use crate::kit::server::{Connected, Memory};
+use crate::office::Operated;
 use crate::promises::{Guarantee, Lie};
 use crate::swarm::{Chance, Choice};
 
@@ -75,7 +76,7 @@ pub struct World {
     pub layout: Layout,
     pub store: RefCell<Store>,
     /// The registry before the last failover, of which another standby may be promoted.
-    failed: RefCell<Option<Store>>,
+    pub failed: RefCell<Option<Store>>,
     /// How many of the registry's changes no failover forgets.
     kept: Cell<usize>,
     /// The greatest generation that any registry of the history has had.
@@ -129,7 +130,7 @@ impl World {
             said: RefCell::default(),
             restored: RefCell::default(),
             most_restored: Cell::new(0),
-            operators: Operators::new(),
+            operators: Operators::default(),
             away_until_ms: Cell::new(i64::MIN),
             late: RefCell::default(),
             servers: RefCell::default(),
@@ -314,21 +315,11 @@ impl World {
         self.forget_failed();
     }
 
-    /// No standby is left over from before a failover.
-    pub fn forget_failed(&self) {
-        self.failed.take();
-    }
-
     /// Servers reach another registry.
     pub fn adopt(&self, store: Store) {
         self.kept.set(store.changes());
         self.forget_failed();
         *self.store.borrow_mut() = store;
-    }
-
-    /// Returns how far the clock of another machine of the registry is off.
-    pub fn any_offset(&self) -> i64 {
-        self.random.pick(&[-DEFAULT_SKEW_MS / 2, 0, DEFAULT_SKEW_MS / 2])
     }
 
     /// Returns what becomes of a message.
@@ -400,12 +391,12 @@ impl World {
         if self.lies(Lie::NothingAbove) {
             **supply = Supply::new();
         }
-        let supplied = self.perform(life, |link| supply.supply(link, &mut holder.membership));
+        let supplied = self.work_for(life, |link| supply.supply(link, &mut holder.membership));
         self.tell(|| format!("life {} reserves: {supplied:?}", life.number));
     }
 
     /// Runs a worker up to its end, or to the end of its process.
-    fn perform(
+    fn work_for(
         &self,
         life: &Rc<Life>,
         work: impl FnOnce(&Connected<'_, Link<'_>>) -> Result<(), Failure<NoAnswer>>,
@@ -498,7 +489,7 @@ impl World {
         let before = supply.clone();
         let given = match self.lies(Lie::NothingBack) {
             true => Some(Ok(())),
-            false => self.perform(life, |link| supply.give_back(link, &mut holder.membership)),
+            false => self.work_for(life, |link| supply.give_back(link, &mut holder.membership)),
         };
         if self.lies(Lie::ReturnsCount) {
             *supply = before;
