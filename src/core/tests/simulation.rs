@@ -48,8 +48,6 @@ mod office;
 mod operators;
 #[path = "simulation/promises.rs"]
 mod promises;
-#[path = "simulation/random.rs"]
-mod random;
 #[path = "simulation/server.rs"]
 mod server;
 #[path = "simulation/session.rs"]

@@ -4,8 +4,8 @@
 use std::cell::{Cell, RefCell};
 
 use crate::histories::Counts;
+use crate::kit::random::Random;
 use crate::promises::{Guarantee, Lie};
-use crate::random::Random;
 use crate::swarm::{Chance, Choice, Swarm};
 
 /// The course of a history.

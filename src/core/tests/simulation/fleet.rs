@@ -14,11 +14,11 @@ use snowflake_core::operate::new_fleet;
 use snowflake_core::registry::{DEFAULT_LEASE_MS, DEFAULT_SKEW_MS, Fleet, Incarnation, NumberRecord, Swap};
 
 use crate::keeper::{Keeper, NoAnswer};
+use crate::kit::random::Random;
 use crate::kit::registry::{Kind, Store};
 use crate::kit::server::Connected;
 use crate::operators::{Operators, is_kept};
 use crate::promises::{Guarantee, Lie};
-use crate::random::Random;
 use crate::server::{DATACENTER, Server, Shared};
 use crate::session::Session;
 use crate::world::World;

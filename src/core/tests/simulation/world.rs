@@ -15,9 +15,9 @@ use snowflake_core::published::{Marks, UNCLAIMED};
 
 use crate::course::Course;
 use crate::fleet::{Beyond, Registered};
+use crate::kit::random::Random;
 use crate::log::{Contents, Log, Record};
 use crate::promises::{Guarantee, Lie};
-use crate::random::Random;
 use crate::server::{Config, DATACENTER, Server, Shared};
 use crate::session::{Failure, Session};
 use crate::swarm::{Chance, Choice};
