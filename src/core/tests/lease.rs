@@ -1,30 +1,26 @@
 //! The lease's protocol, step by step: one server after the other, over a registry that does what
-//! it is told. `simulation.rs` tests what servers, registry and network do to each other.
+//! it is told, as far as no story tells it (`stories/`). `simulation.rs` tests what servers,
+//! registry and network do to each other.
 //!
 //! Each test of liveness says how many calls of the registry are needed, and how long to wait.
 
 // loom's atomics panic outside a loom model.
 #![cfg(not(loom))]
 
-#[allow(dead_code, reason = "the simulation uses the rest")]
-#[path = "simulation/registry.rs"]
-mod registry;
+mod kit;
 
 use std::cell::{Cell, RefCell};
 
-use registry::{Kind, Store};
-use snowflake_core::clock::Clock;
-use snowflake_core::exchange::{Failure, Member};
-use snowflake_core::generator::{self, Generator};
+use kit::registry::{Kind, Store, used_fleet};
+use kit::server::{Connected, Memory, Notice, Process};
+use snowflake_core::exchange::Failure;
 use snowflake_core::identity::{Identity, LaneName};
 use snowflake_core::layout::Layout;
-use snowflake_core::lease::{self, FIRST_LEASE_MS, Gap, Holder, LeaseNotice, LeaseTerms, SharedWords};
+use snowflake_core::lease::{FIRST_LEASE_MS, Gap, Holder, LeaseNotice, LeaseTerms};
 use snowflake_core::membership::FleetNotice;
-use snowflake_core::numbers::{Numbers, Span};
-use snowflake_core::operate::new_fleet;
-use snowflake_core::published::{PublishedMarks, UNCLAIMED};
+use snowflake_core::numbers::Span;
 use snowflake_core::registry::{
-    Change, Fleet, FleetLimits, Incarnation, MemberTerms, NumberKey, NumberRecord, Reading, Swap, SwapAnswer, Wanted,
+    Change, Fleet, FleetLimits, NumberKey, NumberRecord, Reading, Swap, SwapAnswer, Wanted,
 };
 
 const START_MS: i64 = 1_800_000_000_000;
@@ -51,30 +47,18 @@ impl World {
 
     fn of(kind: Kind, layout: &str, backup: bool, numbers: i64) -> Self {
         let layout = Layout::parse(layout).unwrap();
-        let counts = if kind == Kind::Etcd { [2, 3] } else { [0; 2] };
-        let incarnation = Incarnation { store: 1, timeline: 1, counts };
-        let fleet = Fleet {
-            layout: Some((layout.fingerprint(), backup)),
-            range: Some((0, numbers - 1)),
-            longest_ms: LEASE_MS,
-            skew_ms: SKEW_MS,
-            ..new_fleet(1, incarnation, 1)
-        };
+        let fleet = used_fleet(kind, &layout, backup, numbers);
         let store = RefCell::new(Store::new(kind, fleet, 0));
         Self { layout, backup, store, time_ms: Cell::new(START_MS), nonces: Cell::new(100) }
     }
 
     fn server(&self, name: u64) -> Server<'_> {
-        let marks = [PublishedMarks::new()];
-        assert!(marks[0].claim(UNCLAIMED, 1));
         Server {
             world: self,
             holder: Cell::new(Holder::new(name)),
             kept: Cell::new(Holder::new(name)),
             terms: Cell::new(TERMS),
-            generator: Generator::new(),
-            numbers: Numbers::new(),
-            marks,
+            memory: Memory::new(0),
             offset_ms: Cell::new(0),
             is_cut_off: Cell::new(false),
             dies_in: Cell::new(u32::MAX),
@@ -143,9 +127,7 @@ struct Server<'a> {
     /// The holder as it was kept last.
     kept: Cell<Holder>,
     terms: Cell<LeaseTerms>,
-    generator: Generator,
-    numbers: Numbers,
-    marks: [PublishedMarks; 1],
+    memory: Memory,
     offset_ms: Cell<i64>,
     is_cut_off: Cell<bool>,
     /// In how many calls its process ends.
@@ -169,46 +151,28 @@ struct Server<'a> {
 #[derive(Debug, PartialEq, Eq)]
 struct NoAnswer;
 
-impl Clock for Server<'_> {
-    fn now_ms(&self) -> i64 {
-        self.world.time_ms.get() + self.offset_ms.get()
-    }
-}
+impl Process for Server<'_> {
+    type NoAnswer = NoAnswer;
 
-impl Member for Server<'_> {
-    type End = NoAnswer;
-
-    fn member(&self) -> MemberTerms {
-        lease::member(&self.world.layout, self.world.backup)
+    fn memory(&self) -> &Memory {
+        &self.memory
     }
 
-    fn nonce(&self) -> u64 {
-        self.world.nonces.set(self.world.nonces.get() + 1);
-        self.world.nonces.get()
-    }
-
-    fn report_fleet(&self, notice: FleetNotice) -> Result<(), NoAnswer> {
-        self.lives()?;
-        self.fleet_notices.borrow_mut().push(notice);
-        Ok(())
-    }
-}
-
-impl lease::LeasingServer for Server<'_> {
     fn layout(&self) -> &Layout {
         &self.world.layout
-    }
-
-    fn datacenter(&self) -> Option<i64> {
-        None
     }
 
     fn has_backup(&self) -> bool {
         self.world.backup
     }
 
-    fn words(&self) -> SharedWords<'_> {
-        SharedWords { numbers: &self.numbers, generator: &self.generator, marks: &self.marks }
+    fn now_ms(&self) -> i64 {
+        self.world.time_ms.get() + self.offset_ms.get()
+    }
+
+    fn nonce(&self) -> u64 {
+        self.world.nonces.set(self.world.nonces.get() + 1);
+        self.world.nonces.get()
     }
 
     fn keeps(&self, holder: &Holder) -> Result<(), NoAnswer> {
@@ -217,14 +181,17 @@ impl lease::LeasingServer for Server<'_> {
         self.lives()
     }
 
-    fn report(&self, notice: LeaseNotice) -> Result<(), NoAnswer> {
-        self.notices.borrow_mut().push(notice);
+    fn report(&self, notice: Notice) -> Result<(), NoAnswer> {
+        match notice {
+            Notice::Fleet(notice) => {
+                self.lives()?;
+                self.fleet_notices.borrow_mut().push(notice);
+            }
+            Notice::Lease(notice) => self.notices.borrow_mut().push(notice),
+            Notice::Supply(_) => unreachable!("no tag is used"),
+        }
         Ok(())
     }
-}
-
-impl snowflake_core::registry::Store for Server<'_> {
-    type Error = NoAnswer;
 
     fn read(&self, wanted: &Wanted) -> Result<Reading, NoAnswer> {
         self.calls.set(self.calls.get() + 1);
@@ -291,14 +258,14 @@ impl Server<'_> {
     fn keep(&self) -> Result<(), Failure<NoAnswer>> {
         let mut holder = self.holder.get();
         self.calls.set(0);
-        let kept = holder.keep(self, &self.terms.get());
+        let kept = holder.keep(&self.process(), &self.terms.get());
         self.holder.set(holder);
         kept
     }
 
     fn give_back(&self) {
         let mut holder = self.holder.get();
-        holder.give_back(self).unwrap();
+        holder.give_back(&self.process()).unwrap();
         self.holder.set(holder);
     }
 
@@ -308,7 +275,7 @@ impl Server<'_> {
         let Some(lease) = self.holder.get().held() else { return };
         let identity = Identity::new(&self.world.layout, Some(lease.worker), None, false).unwrap();
         let span = Span { identity, from_ms: lease.from_ms, until_ms: lease.until_ms, fleet: 0 };
-        self.numbers.enter(&self.marks, &self.generator, &self.world.layout, &span);
+        self.memory.numbers.enter(&self.memory.marks, &self.memory.generator, &self.world.layout, &span);
     }
 
     /// Returns the number, and the lease's two ends.
@@ -322,28 +289,21 @@ impl Server<'_> {
     }
 
     fn draw(&self) -> Option<i64> {
-        let drawing = self.numbers.read(&self.world.layout)?;
-        let marks = self.marks[0].of(1).unwrap();
-        for lane in LaneName::ALL {
-            assert!(marks.publish(marks.find(lane), drawing.until_ms()));
-        }
-        let limits = generator::Limits { max_borrow_ms: self.terms.get().max_borrow_ms, marks_ms: marks.whole() };
-        self.generator.draw(&drawing, self, &limits, 1).ok().map(|run| run.last_id())
+        self.memory.draw(&self.world.layout, &self.process(), self.terms.get().max_borrow_ms)
+    }
+
+    fn process(&self) -> Connected<'_, Self> {
+        Connected(self)
     }
 
     fn enter(&self) {
         let mut holder = self.holder.get();
-        holder.enter(self, &self.terms.get()).unwrap();
+        holder.enter(&self.process(), &self.terms.get()).unwrap();
         self.holder.set(holder);
     }
 
     fn enters_in_ms(&self) -> Option<i64> {
-        self.holder.get().enters_in_ms(self, &self.terms.get())
-    }
-
-    /// Returns the notices since the last call, of one kind.
-    fn notices(&self, what: impl Fn(&LeaseNotice) -> bool) -> Vec<LeaseNotice> {
-        self.notices.take().into_iter().filter(what).collect()
+        self.holder.get().enters_in_ms(&self.process(), &self.terms.get())
     }
 
     fn reported(&self, what: impl Fn(&LeaseNotice) -> bool) -> bool {
@@ -352,34 +312,13 @@ impl Server<'_> {
 }
 
 #[test]
-fn a_start_and_a_renewal_take_two_calls() {
-    let world = World::new(2);
-    let [one, other] = [1, 2].map(|name| world.server(name));
-    assert_eq!(one.holder.get().interval_ms(&TERMS, &world.layout), FIRST_LEASE_MS / 10);
-    for server in [&one, &other] {
-        assert_eq!(server.keep(), Ok(()));
-        assert_eq!(server.calls.get(), 2);
-        assert!(server.draws());
-    }
-    assert_ne!(one.held().unwrap().0, other.held().unwrap().0);
-    let lease = one.holder.get().held().unwrap();
-    assert_eq!(one.notices(|notice| matches!(notice, LeaseNotice::Acquired(_))), [LeaseNotice::Acquired(lease)]);
-    assert!(lease.holder >> 64 != 0 && lease.holder as u64 != 0, "half of a lease's name is not random");
-    let (worker, from_ms, until_ms) = one.held().unwrap();
-    assert_eq!((from_ms, until_ms), (START_MS, START_MS + FIRST_LEASE_MS));
-    for times in 1..=6 {
-        world.pass(10_000);
-        assert_eq!((one.keep(), one.calls.get()), (Ok(()), 2));
-        let length_ms = LEASE_MS.min(FIRST_LEASE_MS << times);
-        assert_eq!(one.held(), Some((worker, from_ms, START_MS + times * 10_000 + length_ms)));
-    }
-}
-
-#[test]
 fn nothing_is_drawn_beyond_the_lease_and_nothing_lost_when_the_registry_comes_back() {
     let world = World::new(2);
     let server = world.server(1);
+    assert_eq!(server.holder.get().interval_ms(&TERMS, &world.layout), FIRST_LEASE_MS / 10);
     server.keep().unwrap();
+    let name = server.holder.get().held().unwrap().holder;
+    assert!(name >> 64 != 0 && name as u64 != 0, "half of a lease's name is not random");
     server.is_cut_off.set(true);
     world.pass(FIRST_LEASE_MS - 1000);
     assert_eq!(server.keep(), Err(Failure::Away(NoAnswer)));
@@ -434,40 +373,6 @@ fn a_number_that_was_given_back_early_is_free_and_one_that_was_reserved_twice_is
     }
 }
 
-#[test]
-fn a_lost_answer_is_no_copy_and_costs_two_calls_more() {
-    let world = World::new(2);
-    let server = world.server(1);
-    server.loses_answers.set(1);
-    assert_eq!(server.keep(), Err(Failure::Away(NoAnswer)));
-    assert!(server.held().is_none() && !server.draws(), "a lease that may not be durable is drawn with");
-    assert_eq!((server.keep(), server.calls.get()), (Ok(()), 2));
-    assert!(server.draws());
-    for _ in 0..5 {
-        world.pass(3000);
-        server.loses_answers.set(1);
-        let before = server.held();
-        assert_eq!(server.keep(), Err(Failure::Away(NoAnswer)));
-        assert_eq!(server.held(), before);
-        assert_eq!((server.keep(), server.calls.get()), (Ok(()), 2));
-        assert_ne!(server.held(), before);
-    }
-    assert!(!server.reported(|notice| matches!(notice, LeaseNotice::Copied(_))));
-}
-
-#[test]
-fn one_of_two_copies_of_a_memory_stops_at_its_next_renewal() {
-    let world = World::new(3);
-    let [original, copy] = [1, 1].map(|name| world.server(name));
-    original.keep().unwrap();
-    copy.is_copy_of(&original);
-    world.pass(3000);
-    copy.keep().unwrap();
-    original.keep().unwrap();
-    assert!(original.reported(|notice| matches!(notice, LeaseNotice::Copied(_))));
-    assert_ne!(original.held().unwrap().0, copy.held().unwrap().0);
-}
-
 /// The registry has forgotten what each of them has written after the copy was made.
 #[test]
 fn a_copy_is_found_out_that_has_renewed_as_often() {
@@ -486,24 +391,6 @@ fn a_copy_is_found_out_that_has_renewed_as_often() {
     let _ = original.keep();
     assert!(original.reported(|notice| matches!(notice, LeaseNotice::Copied(_))));
     assert_ne!(original.held().map(|held| held.0), copy.held().map(|held| held.0));
-}
-
-#[test]
-fn what_is_given_back_is_leased_again_at_once() {
-    let world = World::new(2);
-    let server = world.server(7);
-    server.keep().unwrap();
-    assert!(server.draws());
-    let (worker, from_ms, _) = server.held().unwrap();
-    server.give_back();
-    assert!(!server.draws());
-    // The second in which it has drawn is not given back.
-    let until_ms = world.record(worker).until_ms;
-    assert_eq!(until_ms, from_ms + 1000);
-    let again = world.server(7);
-    world.pass(1000);
-    again.keep().unwrap();
-    assert_eq!(again.held().map(|held| (held.0, held.1)), Some((worker, until_ms)));
 }
 
 #[test]
@@ -528,37 +415,6 @@ fn a_crash_loop_on_32_numbers_goes_on() {
     }
 }
 
-#[test]
-fn after_the_registry_forgot_holders_go_on_and_new_ones_wait_out_the_freeze() {
-    let world = World::new(4);
-    let [holder, newcomer] = [1, 2].map(|name| world.server(name));
-    for _ in 0..6 {
-        holder.keep().unwrap();
-        world.pass(10_000);
-    }
-    let (worker, from_ms, until_ms) = holder.held().unwrap();
-    // The last renewal is forgotten.
-    world.fail_over(world.changes() - 1);
-    let begin_ms = world.time_ms.get();
-    let freeze_ms = begin_ms + LEASE_MS + 2 * SKEW_MS;
-    assert_eq!(newcomer.keep(), Err(Failure::Frozen { until_ms: freeze_ms }));
-    // What is known ends beyond the horizon, so it is renewed: it reads, and swaps.
-    assert_eq!((holder.keep(), holder.calls.get()), (Ok(()), 2));
-    let (same, _, later_ms) = holder.held().unwrap();
-    assert!(same == worker && later_ms >= until_ms && later_ms > from_ms);
-    // Every second, both try, and the holder draws.
-    while newcomer.keep().is_err() {
-        assert!(world.time_ms.get() < freeze_ms);
-        world.pass(1000);
-        holder.keep().unwrap();
-        assert!(holder.draws());
-    }
-    world.pass((freeze_ms - world.time_ms.get()).max(0));
-    newcomer.keep().unwrap();
-    let (_, from_ms, _) = newcomer.held().unwrap();
-    assert!(from_ms == freeze_ms && newcomer.draws());
-}
-
 /// The registry has lost the last renewal, and the server's clock was set back since.
 #[test]
 fn a_renewal_ends_no_earlier_than_what_the_registry_has_forgotten() {
@@ -572,7 +428,7 @@ fn a_renewal_ends_no_earlier_than_what_the_registry_has_forgotten() {
     world.fail_over(world.changes() - 1);
     server.offset_ms.set(-SKEW_MS);
     server.keep().unwrap();
-    assert_eq!(world.record(worker).until_ms, until_ms);
+    assert_eq!((world.record(worker).until_ms, world.record(worker).offset_ms), (until_ms, -SKEW_MS));
 }
 
 #[test]
@@ -591,21 +447,6 @@ fn a_registry_that_forgets_twice_is_found_out_twice() {
         // Other versions refuse what was decided before.
         assert_ne!(world.fleet().version, version);
     }
-}
-
-#[test]
-fn a_failover_of_a_registry_that_loses_nothing_freezes_nothing() {
-    let world = World::new(4);
-    world.operate(|fleet| fleet.loses_nothing = true);
-    let [holder, newcomer] = [1, 2].map(|name| world.server(name));
-    holder.keep().unwrap();
-    world.fail_over(world.changes());
-    let before = world.fleet().version;
-    newcomer.keep().unwrap();
-    assert!(newcomer.draws());
-    let Fleet { generation, incarnation, version, .. } = world.fleet();
-    assert_eq!((generation, incarnation.timeline), (1, 2));
-    assert_ne!(version, before);
 }
 
 #[test]
@@ -684,24 +525,6 @@ fn a_freeze_allows_for_a_registry_that_was_ahead_and_a_server_ahead_of_that() {
     world.fail_over(1);
     world.store.borrow_mut().offset_ms = 0;
     assert_eq!(next.keep(), Err(Failure::Frozen { until_ms }));
-}
-
-#[test]
-fn a_server_whose_clock_is_off_renews_and_does_not_acquire() {
-    let world = World::new(4);
-    let [server, other] = [1, 2].map(|name| world.server(name));
-    server.keep().unwrap();
-    for off in [&server, &other] {
-        off.offset_ms.set(-SKEW_MS - 1);
-    }
-    assert_eq!(server.keep(), Ok(()));
-    assert!(server.reported(|notice| *notice == LeaseNotice::ClockOff { offset_ms: -SKEW_MS - 1 }));
-    let record = world.record(server.held().unwrap().0);
-    assert_eq!((record.renewed_ms, record.offset_ms), (START_MS, -SKEW_MS - 1));
-    let (now_ms, registry_ms) = (START_MS - SKEW_MS - 1, START_MS);
-    assert_eq!(other.keep(), Err(Failure::ClockOff { now_ms, registry_ms, skew_ms: SKEW_MS }));
-    // A renewal with a clock that was set back ends no earlier.
-    assert!(server.held().unwrap().2 >= START_MS + FIRST_LEASE_MS);
 }
 
 #[test]
@@ -1052,9 +875,9 @@ fn a_turn_ends_after_eight_rounds_in_which_others_are_first() {
     server.loses_swaps.set(100);
     server.calls.set(0);
     let mut holder = server.holder.get();
-    assert_eq!((holder.give_back(&server), server.calls.get()), (Err(Failure::Contended), 16));
+    assert_eq!((holder.give_back(&server.process()), server.calls.get()), (Err(Failure::Contended), 16));
     server.loses_swaps.set(0);
-    assert_eq!(holder.give_back(&server), Ok(()));
+    assert_eq!(holder.give_back(&server.process()), Ok(()));
 }
 
 #[test]
@@ -1065,9 +888,9 @@ fn a_number_is_given_back_at_the_second_try() {
     let (worker, _, until_ms) = server.held().unwrap();
     server.is_cut_off.set(true);
     let mut holder = server.holder.get();
-    assert_eq!(holder.give_back(&server), Err(Failure::Away(NoAnswer)));
+    assert_eq!(holder.give_back(&server.process()), Err(Failure::Away(NoAnswer)));
     server.is_cut_off.set(false);
-    holder.give_back(&server).unwrap();
+    holder.give_back(&server.process()).unwrap();
     assert!(world.record(worker).until_ms < until_ms);
 }
 
@@ -1078,9 +901,9 @@ fn a_give_back_that_has_arrived_is_not_sent_again() {
     server.keep().unwrap();
     let mut holder = server.holder.get();
     server.loses_answers.set(1);
-    assert_eq!(holder.give_back(&server), Err(Failure::Away(NoAnswer)));
+    assert_eq!(holder.give_back(&server.process()), Err(Failure::Away(NoAnswer)));
     let changes = world.changes();
-    holder.give_back(&server).unwrap();
+    holder.give_back(&server.process()).unwrap();
     assert_eq!(world.changes(), changes);
 }
 
@@ -1268,7 +1091,7 @@ fn what_is_given_back_ends_with_the_later_lanes_tick() {
         one.keep().unwrap();
         let drawn: Vec<_> = std::iter::from_fn(|| one.draw()).collect();
         assert_eq!(drawn.len(), 6);
-        let reached_ms = LaneName::ALL.map(|lane| one.generator.reached_ms(lane, &world.layout).unwrap());
+        let reached_ms = LaneName::ALL.map(|lane| one.memory.generator.reached_ms(lane, &world.layout).unwrap());
         assert_eq!(reached_ms, [START_MS, START_MS + 1]);
         one.give_back();
         assert_eq!(world.record(0).until_ms, START_MS + 2);
@@ -1315,7 +1138,7 @@ fn a_slow_registry_is_not_taken_for_a_wrong_clock() {
 fn numbers_that_are_left_before_an_id_is_drawn_have_reached_no_tick() {
     let world = World::new(1);
     let server = world.server(1);
-    assert_eq!(server.numbers.leave(&server.marks, &server.generator, &world.layout), None);
+    assert_eq!(server.memory.numbers.leave(&server.memory.marks, &server.memory.generator, &world.layout), None);
 }
 
 #[test]
@@ -1354,9 +1177,9 @@ fn a_lease_begins_on_a_ticks_boundary_after_an_end_that_a_person_has_typed() {
 fn a_holder_survives_the_end_of_its_process_at_any_call() {
     type Life = fn(&mut Holder, &Server<'_>);
     let lives: [Life; 3] = [
-        |holder, server| drop(holder.keep(server, &TERMS)),
-        |holder, server| drop(holder.give_back(server)),
-        |holder, server| drop(holder.enter(server, &TERMS)),
+        |holder, server| drop(holder.keep(&server.process(), &TERMS)),
+        |holder, server| drop(holder.give_back(&server.process())),
+        |holder, server| drop(holder.enter(&server.process(), &TERMS)),
     ];
     let mut deaths = 0;
     for (first, second) in [(0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (2, 1)] {
@@ -1376,13 +1199,13 @@ fn a_holder_survives_the_end_of_its_process_at_any_call() {
             deaths += u32::from(has_died);
             lives[second](&mut holder, &server);
             world.pass(1000);
-            holder.keep(&server, &TERMS).unwrap();
+            holder.keep(&server.process(), &TERMS).unwrap();
             assert!(server.draws(), "{first} {second} {dies_at}: {holder:?}");
             // What it draws with is what the registry has, and no copy of it was suspected.
             let held = holder.held().unwrap();
             let record = world.record(held.worker);
             assert_eq!((record.holder, record.from_ms, record.until_ms), (held.holder, held.from_ms, held.until_ms));
-            assert_eq!(server.numbers.read(&world.layout).unwrap().until_ms(), held.until_ms);
+            assert_eq!(server.memory.numbers.read(&world.layout).unwrap().until_ms(), held.until_ms);
             let is_alarm = |notice: &LeaseNotice| matches!(notice, LeaseNotice::Copied(_) | LeaseNotice::Overlapped(_));
             assert!(!server.reported(is_alarm), "{first} {second} {dies_at}");
             // At most one number is left locked, up to the end of a lease that was renewed once.
@@ -1405,7 +1228,7 @@ fn what_a_process_was_leaving_when_it_ended_stays_leased_to_its_end() {
     server.loses_answers.set(1);
     assert_eq!(server.keep(), Err(Failure::Away(NoAnswer)));
     // It ends when the numbers are left, before that is noted.
-    let (holder, has_died) = server.dies(2, |holder| drop(holder.give_back(&server)));
+    let (holder, has_died) = server.dies(2, |holder| drop(holder.give_back(&server.process())));
     assert!(has_died && !server.draws());
     server.holder.set(holder);
     server.give_back();
@@ -1438,12 +1261,12 @@ fn a_number_that_was_being_left_is_not_drawn_with_in_the_lease_of_the_next() {
     for dies_at in 0..6 {
         let world = World::new(32);
         let server = lease_two_numbers(&world);
-        let before = server.numbers.read(&world.layout).unwrap();
+        let before = server.memory.numbers.read(&world.layout).unwrap();
         world.pass(5000);
-        let (mut holder, _) = server.dies(dies_at, |holder| drop(holder.enter(&server, &TERMS)));
+        let (mut holder, _) = server.dies(dies_at, |holder| drop(holder.enter(&server.process(), &TERMS)));
         server.offset_ms.set(-10_000);
-        holder.keep(&server, &TERMS).unwrap();
-        let now = server.numbers.read(&world.layout).unwrap();
+        holder.keep(&server.process(), &TERMS).unwrap();
+        let now = server.memory.numbers.read(&world.layout).unwrap();
         assert!(now.identity() != before.identity() || now.until_ms() == before.until_ms(), "{dies_at}");
     }
 }
@@ -1462,54 +1285,14 @@ fn a_give_back_of_two_numbers_that_was_cut_off_looks_like_no_copy() {
     for dies_at in 0..12 {
         let world = World::new(32);
         let server = lease_two_numbers(&world);
-        let (mut holder, _) = server.dies(dies_at, |holder| drop(holder.give_back(&server)));
+        let (mut holder, _) = server.dies(dies_at, |holder| drop(holder.give_back(&server.process())));
         world.pass(5000);
-        holder.keep(&server, &TERMS).unwrap();
+        holder.keep(&server.process(), &TERMS).unwrap();
         assert!(
             !server.reported(|notice| matches!(notice, LeaseNotice::Copied(_) | LeaseNotice::Overlapped(_))),
             "{dies_at}"
         );
         assert!(server.draws(), "{dies_at}");
-    }
-}
-
-/// Whatever a person has typed into the registry, a server answers with an error or a lease within
-/// its bounds.
-#[test]
-fn no_number_in_the_registry_overflows() {
-    const NUMBERS: [i64; 9] = [i64::MIN, i64::MIN + 1, -1, 0, 1, START_MS, START_MS + 1, i64::MAX - 1, i64::MAX];
-    let fields: [fn(&mut Fleet, i64); 7] = [
-        |fleet, number| fleet.longest_ms = number,
-        |fleet, number| fleet.skew_ms = number,
-        |fleet, number| fleet.lease_ms = number,
-        |fleet, number| fleet.clock_skew_ms = number,
-        |fleet, number| (fleet.horizon_ms, fleet.generation) = (number, u64::MAX),
-        |fleet, number| fleet.freeze_ms = number,
-        |fleet, number| fleet.range = Some((number, number)),
-    ];
-    let of_records: [fn(&mut NumberRecord, i64); 4] = [
-        |record, number| record.from_ms = number,
-        |record, number| record.until_ms = number,
-        |record, number| record.count = number as u64,
-        |record, number| (record.generation, record.holder) = (number as u64, 0),
-    ];
-    for number in NUMBERS {
-        for other in NUMBERS {
-            for (field, of_record) in fields.iter().flat_map(|field| of_records.map(|of_record| (field, of_record))) {
-                let world = World::new(1);
-                let [holder, newcomer] = [1, 2].map(|name| world.server(name));
-                holder.keep().unwrap();
-                world.operate(|fleet| field(fleet, number));
-                world.edit(0, |record| of_record(record, other));
-                world.fail_over(world.changes());
-                for server in [&holder, &newcomer] {
-                    let _ = server.keep();
-                    let _ = server.enters_in_ms();
-                    let mut holder = server.holder.get();
-                    let _ = holder.give_back(server);
-                }
-            }
-        }
     }
 }
 
@@ -1551,7 +1334,7 @@ fn a_server_changes_nothing_in_the_registry_of_another_fleet() {
     world.pass(3000);
     assert_eq!(server.keep(), Err(Failure::OtherFleet { known: 1, found: 2 }));
     let mut holder = server.holder.get();
-    assert_eq!(holder.give_back(&server), Err(Failure::OtherFleet { known: 1, found: 2 }));
+    assert_eq!(holder.give_back(&server.process()), Err(Failure::OtherFleet { known: 1, found: 2 }));
     assert_eq!((world.changes(), server.held()), (before, held));
     // Another life may belong to it. It finds another store than the one of the fleet's record.
     assert!(matches!(world.server(1).keep(), Err(Failure::Frozen { .. })));

@@ -50,15 +50,13 @@ mod ids;
 mod instants;
 #[path = "properties/js53.rs"]
 mod js53;
+mod kit;
 #[path = "properties/layouts.rs"]
 mod layouts;
 #[path = "properties/marks.rs"]
 mod marks;
 #[path = "properties/model.rs"]
 mod model;
-#[allow(dead_code, reason = "the simulation uses the rest")]
-#[path = "simulation/registry.rs"]
-mod registry;
 #[path = "properties/segments.rs"]
 mod segments;
 #[path = "properties/settled.rs"]

@@ -5,6 +5,9 @@
 //! fails over, and is restored, at every step of the lease's protocol (`simulation/faults.rs`). In
 //! further histories its servers are started with the registry of another fleet now and then.
 //!
+//! In histories of tags, servers draw dense values, and lease their numbers beside
+//! (`simulation/tags/`).
+//!
 //! A few rules are needed only where several rare things come together, which random histories do
 //! not meet. For these the events are chosen (`simulation/directed.rs`).
 //!
@@ -24,6 +27,8 @@
 mod checks;
 #[path = "simulation/copies.rs"]
 mod copies;
+#[path = "simulation/course.rs"]
+mod course;
 #[path = "simulation/directed.rs"]
 mod directed;
 #[path = "simulation/faults.rs"]
@@ -34,34 +39,32 @@ mod fleet;
 mod histories;
 #[path = "simulation/keeper.rs"]
 mod keeper;
+mod kit;
 #[path = "simulation/log.rs"]
 mod log;
-#[path = "simulation/operator.rs"]
-mod operator;
+#[path = "simulation/office.rs"]
+mod office;
 #[path = "simulation/operators.rs"]
 mod operators;
 #[path = "simulation/promises.rs"]
 mod promises;
-#[path = "simulation/random.rs"]
-mod random;
-#[path = "simulation/registry.rs"]
-mod registry;
 #[path = "simulation/server.rs"]
 mod server;
 #[path = "simulation/session.rs"]
 mod session;
-#[path = "simulation/stepped.rs"]
-mod stepped;
 #[path = "simulation/swarm.rs"]
 mod swarm;
+#[path = "simulation/tags/mod.rs"]
+mod tags;
 #[allow(dead_code, reason = "stories use the rest")]
 #[path = "simulation/told.rs"]
 mod told;
 #[path = "simulation/world.rs"]
 mod world;
 
+use course::Course;
 use fleet::Beyond;
-use histories::on_all_processors;
+use histories::{Counts, on_all_processors};
 use promises::{Guarantee, Lie};
 use world::{Story, World};
 
@@ -82,10 +85,15 @@ impl Drop for Replay {
     }
 }
 
-fn run(seed: u64, story: Story, lie: Option<Lie>, tells: bool) -> World {
-    let world = World::new(seed, story, lie, tells);
-    world.run();
-    world
+fn run(seed: u64, story: Story, lie: Option<Lie>, tells: bool) -> Course {
+    match story {
+        Story::Tags | Story::SilentTags => tags::run(seed, story == Story::SilentTags, lie, tells),
+        Story::Configured | Story::Fleet(_) | Story::TwoFleets => {
+            let world = World::new(seed, story, lie, tells);
+            world.run();
+            world.course
+        }
+    }
 }
 
 /// What must happen often in the histories, because they would otherwise show little.
@@ -164,6 +172,55 @@ const FLEET_EVENTS: [&str; 45] = [
     "vouched for",
 ];
 
+/// What must happen often in the histories of tags.
+const TAG_EVENTS: [&str; 45] = [
+    "adopted",
+    "an operator's is late",
+    "another generation",
+    "answer lost",
+    "batch",
+    "closed",
+    "crash",
+    "cut off",
+    "deleted",
+    "drawn",
+    "ended",
+    "fails over",
+    "fails over again",
+    "forgot",
+    "full",
+    "given back",
+    "gone",
+    "joined",
+    "jump set",
+    "jumped",
+    "late",
+    "lease forgotten",
+    "leased",
+    "lost",
+    "made again",
+    "moved",
+    "needs next",
+    "next not lowered",
+    "no answer",
+    "no jump",
+    "not given back",
+    "not noted",
+    "opened",
+    "operator ends",
+    "process ends",
+    "reserved",
+    "restored",
+    "said to be lost",
+    "said to be restored",
+    "settled",
+    "steps set",
+    "stop",
+    "taken over",
+    "void",
+    "worker stops",
+];
+
 /// Those that need two things at once. They must happen half as often.
 const RARER: [&str; 2] = ["another generation", "copied"];
 
@@ -173,14 +230,14 @@ fn assert_holds(story: Story, test: &'static str, histories: u64, events: &[&str
     let seeds = one.map_or(0..number("SEEDS").unwrap_or(histories), |seed| seed..seed + 1);
     let counts = on_all_processors(seeds.clone(), |seed| {
         let _replay = Replay(seed, test);
-        let world = run(seed, story, None, one.is_some());
-        if let Some((guarantee, what)) = world.broken.borrow().first() {
+        let course = run(seed, story, None, one.is_some());
+        if let Some((guarantee, what)) = course.broken.take().iter().find(|(broken, _)| story.promises(*broken)) {
             if one.is_none() {
                 run(seed, story, None, true);
             }
             panic!("{guarantee:?}: {what}");
         }
-        world.counts.take()
+        course.counts.take()
     });
     println!("{seeds:?}: {counts:?}");
     let often = |event: &str| (seeds.end - seeds.start) / if RARER.contains(&event) { 100 } else { 50 };
@@ -204,7 +261,17 @@ fn no_id_of_a_fleet_comes_twice_where_servers_are_started_with_another_registry(
 
 #[test]
 fn no_two_servers_draw_the_same_id_whatever_happens_to_the_fleet() {
-    assert_holds(Story::Fleet(None), "no_two", 30_000, &FLEET_EVENTS);
+    assert_holds(Story::Fleet(None), "no_two_servers_draw", 30_000, &FLEET_EVENTS);
+}
+
+#[test]
+fn no_two_servers_get_the_same_value_of_a_tag() {
+    assert_holds(Story::Tags, "of_a_tag", 10_000, &TAG_EVENTS);
+}
+
+#[test]
+fn values_ascend_on_a_server_whatever_the_registry_forgets() {
+    assert_holds(Story::SilentTags, "values_ascend", 10_000, &["restored silently", "below", "forgot"]);
 }
 
 /// Asserts that a lie breaks one of the promises, and prints how soon that is seen; with `COUNT`,
@@ -336,7 +403,17 @@ fn two_servers_draw_the_same_id_where_an_operator_may_do_what_is_refused() {
     }
 }
 
-type History = fn(Option<Lie>) -> World;
+type History = fn(Option<Lie>) -> Course;
+
+/// Asserts that a lie breaks a guarantee in a history that breaks nothing without it, whose events
+/// are chosen. Returns how often what has happened in that one.
+fn assert_breaks_directed(lie: Lie, history: History, guarantee: Guarantee) -> Counts {
+    let honest = history(None);
+    assert_eq!(*honest.broken.borrow(), [], "{lie:?}");
+    let broken = history(Some(lie)).broken.take();
+    assert!(broken.iter().any(|(broken, _)| *broken == guarantee), "{lie:?}: {broken:?}");
+    honest.counts.take()
+}
 
 /// The lies that no random history finds, or hardly any.
 #[test]
@@ -349,24 +426,17 @@ fn two_servers_draw_the_same_id_in_a_directed_history_without_a_rule() {
         (Lie::RestoredShort, directed::a_registry_is_restored_on_a_machine_whose_clock_is_behind),
     ];
     for (lie, history) in histories {
-        let honest = history(None);
-        assert_eq!(*honest.broken.borrow(), [], "{lie:?}");
-        let entered = honest.counts.borrow().get("entered").copied();
-        assert!(entered >= Some(2), "both servers draw: {lie:?}");
-        let broken = history(Some(lie)).broken.take();
-        assert!(broken.iter().any(|(broken, _)| *broken == Guarantee::G3), "{lie:?}: {broken:?}");
+        let counts = assert_breaks_directed(lie, history, Guarantee::G3);
+        assert!(counts["entered"] >= 2, "both servers draw: {lie:?}");
     }
 }
 
 /// As before, for a database that another fleet's server draws in after a crash.
 #[test]
 fn an_accepted_fleet_begins_above_a_mark_that_a_crash_has_lost() {
-    let honest = directed::another_fleet_is_accepted_after_a_crash(None);
-    assert_eq!(*honest.broken.borrow(), []);
-    let counts = honest.counts.borrow();
+    let history = directed::another_fleet_is_accepted_after_a_crash;
+    let counts = assert_breaks_directed(Lie::AcceptsUnraised, history, Guarantee::G2);
     assert_eq!((counts["entered"], counts["drawn"]), (2, 3), "{counts:?}");
-    let broken = directed::another_fleet_is_accepted_after_a_crash(Some(Lie::AcceptsUnraised)).broken.take();
-    assert!(broken.iter().any(|(broken, _)| *broken == Guarantee::G2), "{broken:?}");
 }
 
 /// As before, for the settled id, which no reader may find lower than before.
@@ -387,9 +457,76 @@ fn a_settled_id_outlives_what_random_histories_hardly_do() {
         (Lie::CoveredByEitherLane, directed::a_copy_has_half_a_reset),
     ];
     for (lie, history) in lies {
-        let broken = history(Some(lie)).broken.take();
-        assert!(broken.iter().any(|(broken, _)| *broken == Guarantee::Settled), "{lie:?}: {broken:?}");
+        assert_breaks_directed(lie, history, Guarantee::Settled);
     }
+}
+
+#[test]
+fn a_value_comes_twice_without_any_one_of_the_rules() {
+    for lie in [
+        Lie::NotAtomic,
+        Lie::NotCompared,
+        Lie::AnyIncarnation,
+        Lie::NoJumps,
+        Lie::OneJump,
+        Lie::NoTimelines,
+        Lie::ShortJump,
+        Lie::LostIsYes,
+        Lie::NotDurable,
+        Lie::ComparedByValue,
+        Lie::NotComparedAtAll,
+        Lie::AnyReturn,
+        Lie::NotTakenOut,
+        Lie::BlocksSurvive,
+        Lie::WishLowers,
+        Lie::NoAge,
+        Lie::TenSteps,
+        Lie::NoSkew,
+        Lie::WritesGeneration,
+        Lie::FleetFirst,
+        Lie::LowersNext,
+        Lie::SaysAhead,
+        Lie::InPlaceOfJumps,
+    ] {
+        assert_breaks(Story::Tags, lie, &[Guarantee::Unique]);
+    }
+}
+
+/// The lies that no random history finds: in these a tag jumps very far, and an operator seldom
+/// says where a tag goes on just before the registry forgets.
+#[test]
+fn a_value_comes_twice_in_a_directed_history_without_a_rule() {
+    let histories: [(Lie, History); 3] = [
+        (Lie::KeepsJump, tags::directed::blocks_become_smaller_before_a_failover),
+        (Lie::SaysLate, tags::directed::the_registry_forgets_what_an_operator_did_not_know),
+        (Lie::LostAtOnce, tags::directed::a_tag_is_made_while_a_fleet_is_made_anew),
+    ];
+    for (lie, history) in histories {
+        assert_breaks_directed(lie, history, Guarantee::Unique);
+    }
+}
+
+#[test]
+fn each_other_guarantee_is_broken_by_what_breaks_it() {
+    for (lie, guarantee) in [
+        (Lie::NoClaim, Guarantee::Granted),
+        (Lie::NoId, Guarantee::Granted),
+        (Lie::Wasted, Guarantee::TwoBlocks),
+        (Lie::NothingBack, Guarantee::GivenBack),
+        (Lie::AnyStep, Guarantee::Steps),
+        (Lie::ReturnsCount, Guarantee::Calm),
+        (Lie::ByNumber, Guarantee::Once),
+        (Lie::SecondBegins, Guarantee::Once),
+        (Lie::SaysTooEarly, Guarantee::Once),
+        (Lie::KeepsNonce, Guarantee::Raised),
+        (Lie::ChangesClosed, Guarantee::Raised),
+        (Lie::NeverAgain, Guarantee::Live),
+        (Lie::NoWish, Guarantee::Live),
+        (Lie::NotAtomic, Guarantee::Apart),
+    ] {
+        assert_breaks(Story::Tags, lie, &[guarantee]);
+    }
+    assert_breaks(Story::SilentTags, Lie::NothingAbove, &[Guarantee::Ascending]);
 }
 
 /// What no promise covers, to say how much it costs: `COUNT` sets the number of histories.

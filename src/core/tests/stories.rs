@@ -45,9 +45,7 @@
 // loom's atomics panic outside a loom model.
 #![cfg(not(loom))]
 
-#[allow(dead_code, reason = "the simulation uses the rest")]
-#[path = "simulation/registry.rs"]
-mod registry;
+mod kit;
 #[path = "simulation/told.rs"]
 mod told;
 
@@ -56,19 +54,16 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::Path;
 
-use registry::{Kind, Store};
-use snowflake_core::clock::Clock;
-use snowflake_core::exchange::{Failure, Member};
-use snowflake_core::generator::Generator;
+use kit::registry::{Kind, Store, unused_fleet};
+use kit::server::{Connected, Memory, Notice, Process};
+use snowflake_core::exchange::Failure;
 use snowflake_core::layout::Layout;
-use snowflake_core::lease::{self, Holder, LeaseNotice, LeaseTerms, LeasingServer, SharedWords};
-use snowflake_core::membership::FleetNotice;
-use snowflake_core::numbers::{Numbers, Span};
-use snowflake_core::operate::{self, Operation, new_fleet};
+use snowflake_core::lease::{Holder, Lease, LeaseTerms};
+use snowflake_core::operate::{self, Operation};
 use snowflake_core::registry::{
-    DEFAULT_SKEW_MS, Fleet, Incarnation, MemberTerms, NumberKey, Reading, Swap, SwapAnswer, Wanted,
+    self, DEFAULT_SKEW_MS, Fleet, Incarnation, NumberKey, Reading, Swap, SwapAnswer, Wanted,
 };
-use snowflake_core::segment::{Claimed, Directory, Place, PlaceRefusal, State, SuppliedServer, Supply, SupplyNotice};
+use snowflake_core::segment::{PlaceRefusal, State, Supply};
 use snowflake_core::tag::Tag;
 use told::Words;
 
@@ -81,25 +76,14 @@ const OTHER_FLEET: u128 = 2;
 /// One server: what lies in its shared memory, and its clock.
 struct Server {
     holder: Holder,
-    numbers: Numbers,
-    generator: Generator,
     ahead_ms: i64,
     supply: Box<Supply>,
-    places: Vec<Place>,
-    directory: RefCell<Directory>,
+    memory: Memory,
 }
 
 impl Server {
     fn new(holder: Holder) -> Self {
-        Self {
-            holder,
-            numbers: Numbers::new(),
-            generator: Generator::new(),
-            ahead_ms: 0,
-            supply: Box::new(Supply::new()),
-            places: (0..3).map(|_| Place::new()).collect(),
-            directory: RefCell::new(Directory::new()),
-        }
+        Self { holder, ahead_ms: 0, supply: Box::new(Supply::new()), memory: Memory::new(3) }
     }
 }
 
@@ -137,7 +121,7 @@ impl Way {
 }
 
 /// What a process does with what lies in its server's memory.
-type Turn = fn(&mut Holder, &mut Supply, &Process<'_>) -> Result<(), Failure<NoAnswer>>;
+type Turn = fn(&mut Holder, &mut Supply, &Connected<'_, Worker<'_>>) -> Result<(), Failure<NoAnswer>>;
 
 /// The registry for a server's process or for an operator, of which the teller hears.
 struct Desk<'a> {
@@ -147,17 +131,19 @@ struct Desk<'a> {
 }
 
 /// A server's process.
-struct Process<'a> {
+struct Worker<'a> {
     desk: Desk<'a>,
     layout: Layout,
     server: &'a Server,
+    /// The lease with which its sessions draw, as it was kept last.
+    held: Cell<Option<Lease>>,
 }
 
 /// There is no answer, or the process has ended.
 #[derive(Debug, Clone, Copy)]
 struct NoAnswer;
 
-impl Process<'_> {
+impl Worker<'_> {
     fn tell(&self, what: impl FnOnce(&Words) -> String) -> Result<(), NoAnswer> {
         let mut teller = self.desk.teller.borrow_mut();
         let what = what(&teller.words);
@@ -166,7 +152,7 @@ impl Process<'_> {
     }
 }
 
-impl snowflake_core::registry::Store for Desk<'_> {
+impl registry::Store for Desk<'_> {
     type Error = NoAnswer;
 
     fn read(&self, wanted: &Wanted) -> Result<Reading, NoAnswer> {
@@ -179,96 +165,61 @@ impl snowflake_core::registry::Store for Desk<'_> {
     }
 }
 
-impl snowflake_core::registry::Store for Process<'_> {
-    type Error = NoAnswer;
+impl Process for Worker<'_> {
+    type NoAnswer = NoAnswer;
 
-    fn read(&self, wanted: &Wanted) -> Result<Reading, NoAnswer> {
-        self.desk.read(wanted)
+    fn memory(&self) -> &Memory {
+        &self.server.memory
     }
 
-    fn swap(&self, swap: &Swap) -> Result<SwapAnswer, NoAnswer> {
-        self.desk.swap(swap)
-    }
-}
-
-impl Clock for Process<'_> {
-    fn now_ms(&self) -> i64 {
-        self.desk.teller.borrow().now_ms + self.server.ahead_ms
-    }
-}
-
-impl Member for Process<'_> {
-    type End = NoAnswer;
-
-    fn member(&self) -> MemberTerms {
-        lease::member(&self.layout, false)
-    }
-
-    fn nonce(&self) -> u64 {
-        self.desk.teller.borrow().nonce()
-    }
-
-    fn report_fleet(&self, notice: FleetNotice) -> Result<(), NoAnswer> {
-        self.tell(|words| format!("reports: {}", words.fleet_notice(&notice)))
-    }
-}
-
-impl LeasingServer for Process<'_> {
     fn layout(&self) -> &Layout {
         &self.layout
     }
 
-    fn datacenter(&self) -> Option<i64> {
-        None
-    }
-
-    fn has_backup(&self) -> bool {
-        false
-    }
-
-    fn words(&self) -> SharedWords<'_> {
-        SharedWords { numbers: &self.server.numbers, generator: &self.server.generator, marks: &[] }
-    }
-
-    fn extend(&self, until_ms: i64) -> Result<(), NoAnswer> {
-        self.server.numbers.extend(until_ms);
-        self.tell(|words| format!("draws until {}", words.at(until_ms)))
-    }
-
-    fn enter(&self, span: &Span) -> Result<(), NoAnswer> {
-        self.server.numbers.enter(&[], &self.server.generator, &self.layout, span);
-        self.tell(|words| format!("draws from {} until {}", words.at(span.from_ms), words.at(span.until_ms)))
-    }
-
-    fn leave(&self) -> Result<Option<i64>, NoAnswer> {
-        self.tell(|_| "draws nothing".to_owned())?;
-        Ok(self.server.numbers.leave(&[], &self.server.generator, &self.layout))
-    }
-
-    fn report(&self, notice: LeaseNotice) -> Result<(), NoAnswer> {
-        self.tell(|words| format!("reports: {}", words.notice(&notice)))
-    }
-}
-
-impl SuppliedServer for Process<'_> {
-    fn places(&self) -> &[Place] {
-        &self.server.places
-    }
-
-    fn claimed(&self) -> Vec<Claimed> {
-        self.server.directory.borrow().claimed(&self.server.places)
-    }
-
-    fn unwish(&self, place: usize, claim: u64, least: i64) {
-        self.server.directory.borrow_mut().unwish(&self.server.places, place, claim, least);
+    fn now_ms(&self) -> i64 {
+        self.running_ms() + self.server.ahead_ms
     }
 
     fn running_ms(&self) -> i64 {
         self.desk.teller.borrow().now_ms
     }
 
-    fn report(&self, notice: SupplyNotice) -> Result<(), NoAnswer> {
-        self.tell(|words| format!("reports: {}", words.supply_notice(&notice)))
+    fn nonce(&self) -> u64 {
+        self.desk.teller.borrow().nonce()
+    }
+
+    fn read(&self, wanted: &Wanted) -> Result<Reading, NoAnswer> {
+        registry::Store::read(&self.desk, wanted)
+    }
+
+    fn swap(&self, swap: &Swap) -> Result<SwapAnswer, NoAnswer> {
+        registry::Store::swap(&self.desk, swap)
+    }
+
+    fn keeps(&self, holder: &Holder) -> Result<(), NoAnswer> {
+        let (before, held) = (self.held.replace(holder.held()), holder.held());
+        let span = |lease: Lease| (lease.worker, lease.from_ms, lease.until_ms);
+        match (before.map(span), held.map(span)) {
+            (before, held) if before == held => Ok(()),
+            (_, None) => self.tell(|_| "draws nothing".to_owned()),
+            (Some((worker, from_ms, _)), Some(held)) if (worker, from_ms) == (held.0, held.1) => {
+                self.tell(|words| format!("draws until {}", words.at(held.2)))
+            }
+            (_, Some((_, from_ms, until_ms))) => {
+                self.tell(|words| format!("draws from {} until {}", words.at(from_ms), words.at(until_ms)))
+            }
+        }
+    }
+
+    fn report(&self, notice: Notice) -> Result<(), NoAnswer> {
+        self.tell(|words| {
+            let notice = match &notice {
+                Notice::Fleet(notice) => words.fleet_notice(notice),
+                Notice::Lease(notice) => words.notice(notice),
+                Notice::Supply(notice) => words.supply_notice(notice),
+            };
+            format!("reports: {notice}")
+        })
     }
 }
 
@@ -437,12 +388,7 @@ impl Teller {
             "etcd" => Kind::Etcd,
             _ => panic!("{kind} is not a kind of registry"),
         };
-        let counts = if kind == Kind::Etcd { [2, 3] } else { [0; 2] };
-        let fleet = Fleet {
-            range: Some((0, numbers - 1)),
-            loses_nothing: kind == Kind::Synchronous,
-            ..new_fleet(FLEET, Incarnation { store: 1, timeline: 1, counts }, self.nonce())
-        };
+        let fleet = Fleet { range: Some((0, numbers - 1)), ..unused_fleet(kind, FLEET, self.nonce()) };
         self.store = Some(Store::new(kind, fleet, 0));
     }
 
@@ -472,7 +418,8 @@ impl Teller {
         let version = self.nonce();
         let store = self.store();
         let incarnation = Incarnation { store: store.incarnation.store + 7, ..store.incarnation };
-        *store = Store::new(store.kind, new_fleet(OTHER_FLEET, incarnation, version), 0);
+        let fleet = Fleet { loses_nothing: false, incarnation, ..unused_fleet(store.kind, OTHER_FLEET, version) };
+        *store = Store::new(store.kind, fleet, 0);
     }
 
     fn deliver(&mut self) {
@@ -489,8 +436,11 @@ impl Teller {
         let (mut holder, mut supply) = (server.holder, server.supply.clone());
         let layout = self.layout;
         let desk = Desk { teller: RefCell::new(self), way: Cell::new(way), is_operators: false };
-        let process = Process { desk, layout, server: &server };
-        let result = turn(&mut holder, &mut supply, &process);
+        let process = Worker { desk, layout, server: &server, held: Cell::new(holder.held()) };
+        let result = turn(&mut holder, &mut supply, &Connected(&process));
+        // What it says it draws with, its sessions find.
+        let until_ms = server.memory.numbers.read(&layout).map(|drawing| drawing.until_ms());
+        assert_eq!(until_ms, holder.held().map(|lease| lease.until_ms));
         (server.holder, server.supply) = (holder, supply);
         self.servers.insert(name.to_owned(), server);
         self.end(result);
@@ -543,7 +493,8 @@ impl Teller {
     /// Plays a session that draws.
     fn draw(&mut self, name: &str, count: u32, tag: &str) {
         let server = &self.servers[name];
-        let (_, view) = server.directory.borrow_mut().find(&server.places, Tag::new(tag).unwrap()).unwrap();
+        let (_, view) =
+            server.memory.directory.borrow_mut().find(&server.memory.places, Tag::new(tag).unwrap()).unwrap();
         let told = match view.draw(count) {
             Ok(drawn) => {
                 let last = drawn.run.values().last().expect("a run is not empty");
@@ -558,10 +509,10 @@ impl Teller {
 
     /// Plays a session that throws away what is less than `least`.
     fn take_over(&mut self, name: &str, tag: &str, least: i64) {
-        let server = &self.servers[name];
-        let mut directory = server.directory.borrow_mut();
-        let (place, view) = directory.find(&server.places, Tag::new(tag).unwrap()).unwrap();
-        directory.wish(&server.places, place, view.claim(), least);
+        let Memory { places, directory, .. } = &self.servers[name].memory;
+        let mut directory = directory.borrow_mut();
+        let (place, view) = directory.find(places, Tag::new(tag).unwrap()).unwrap();
+        directory.wish(places, place, view.claim(), least);
         while let Ok(found) = view.find(1) {
             match u32::try_from(least.saturating_sub(found.run().first)) {
                 Ok(below @ 1..) => _ = view.draw(below),

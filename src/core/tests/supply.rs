@@ -1,4 +1,4 @@
-//! The supply of blocks, step by step, over a registry that does what it is told. `segments.rs`
+//! The supply of blocks, step by step, over a registry that does what it is told. `simulation.rs`
 //! tests what servers, registry and network do to each other.
 //!
 //! Each test of liveness says how many calls of the registry are needed.
@@ -6,33 +6,26 @@
 // loom's atomics panic outside a loom model.
 #![cfg(not(loom))]
 
-#[allow(dead_code, reason = "the simulations use the rest")]
-#[path = "simulation/registry.rs"]
-mod registry;
-#[path = "simulation/stepped.rs"]
-mod stepped;
+mod kit;
 
 use std::cell::{Cell, RefCell};
 
-use registry::{Kind, Store};
-use snowflake_core::exchange::{Failure, Member};
+use kit::registry::{Kind, Store, used_fleet};
+use kit::server::{Connected, Memory, Notice, Process};
+use kit::stepped::Stepped;
+use snowflake_core::exchange::Failure;
 use snowflake_core::layout::Layout;
-use snowflake_core::lease;
 use snowflake_core::membership::{FleetNotice, Membership};
-use snowflake_core::operate::new_fleet;
 use snowflake_core::pace::{AttemptFailure, Pace};
-use snowflake_core::registry::{
-    Change, DEFAULT_LEASE_MS, DEFAULT_SKEW_MS, Fleet, Incarnation, MOST_CHANGES, MemberTerms, Reading, Swap,
-    SwapAnswer, TagRecord, Wanted,
-};
-use snowflake_core::segment::{Claimed, Directory, END, PLACES, Place, SuppliedServer, Supply, SupplyNotice};
+use snowflake_core::registry::{Change, Fleet, MOST_CHANGES, Reading, Swap, SwapAnswer, TagRecord, Wanted};
+use snowflake_core::segment::{END, PLACES, Supply};
 use snowflake_core::tag::Tag;
-use stepped::Stepped;
 
 const START_MS: i64 = 1_800_000_000_000;
 
 /// A registry that has tags, and the time.
 struct World {
+    layout: Layout,
     store: RefCell<Store>,
     now_ms: Cell<i64>,
     nonces: Cell<u64>,
@@ -44,15 +37,8 @@ fn tag(number: usize) -> Tag {
 
 impl World {
     fn new(tags: usize) -> Self {
-        let (layout, backup) = layout();
-        let fleet = Fleet {
-            layout: Some((layout.fingerprint(), backup)),
-            range: Some((0, 1)),
-            longest_ms: DEFAULT_LEASE_MS,
-            skew_ms: DEFAULT_SKEW_MS,
-            ..new_fleet(1, Incarnation { store: 1, timeline: 1, counts: [0; 2] }, 1)
-        };
-        let mut store = Store::new(Kind::Postgres, fleet, 0);
+        let layout = Layout::parse("js53").unwrap();
+        let mut store = Store::new(Kind::Postgres, used_fleet(Kind::Postgres, &layout, false, 2), 0);
         let record = TagRecord {
             id: 1,
             next: 1,
@@ -65,19 +51,17 @@ impl World {
         };
         let change = |number| Change::Tag { tag: tag(number), was: None, record: Some(record) };
         store.write((0..tags).map(change).collect());
-        Self { store: RefCell::new(store), now_ms: Cell::new(START_MS), nonces: Cell::new(100) }
+        Self { layout, store: RefCell::new(store), now_ms: Cell::new(START_MS), nonces: Cell::new(100) }
     }
 
     fn server(&self) -> Server<'_> {
         Server {
             world: self,
-            places: (0..PLACES).map(|_| Place::new()).collect(),
-            directory: RefCell::new(Directory::new()),
+            memory: Memory::new(PLACES),
             membership: RefCell::new(Membership::new()),
             stepped: None,
             calls: Cell::new(0),
             dies_in: Cell::new(u32::MAX),
-            notices: RefCell::default(),
             fleet_notices: RefCell::default(),
         }
     }
@@ -92,10 +76,6 @@ impl World {
     }
 }
 
-fn layout() -> (Layout, bool) {
-    (Layout::parse("js53").unwrap(), false)
-}
-
 /// Why there is no answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum NoAnswer {
@@ -108,62 +88,43 @@ enum NoAnswer {
 /// A server, with its connection.
 struct Server<'a> {
     world: &'a World,
-    places: Vec<Place>,
-    directory: RefCell<Directory>,
+    memory: Memory,
     membership: RefCell<Membership>,
     /// Whether it stops after each call.
     stepped: Option<Stepped>,
     calls: Cell<u32>,
     /// How often the process goes on before and after a call.
     dies_in: Cell<u32>,
-    notices: RefCell<Vec<SupplyNotice>>,
     fleet_notices: RefCell<Vec<FleetNotice>>,
 }
 
-impl Member for Server<'_> {
-    type End = NoAnswer;
+impl Process for Server<'_> {
+    type NoAnswer = NoAnswer;
 
-    fn member(&self) -> MemberTerms {
-        let (layout, backup) = layout();
-        lease::member(&layout, backup)
+    fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
+    fn layout(&self) -> &Layout {
+        &self.world.layout
+    }
+
+    fn now_ms(&self) -> i64 {
+        self.world.now_ms.get()
     }
 
     fn nonce(&self) -> u64 {
         self.stepped.as_ref().map_or_else(|| self.world.nonce(), |stepped| stepped.random(|| self.world.nonce()))
     }
 
-    fn report_fleet(&self, notice: FleetNotice) -> Result<(), NoAnswer> {
-        self.fleet_notices.borrow_mut().push(notice);
-        Ok(())
-    }
-}
-
-impl SuppliedServer for Server<'_> {
-    fn places(&self) -> &[Place] {
-        &self.places
-    }
-
-    fn claimed(&self) -> Vec<Claimed> {
-        self.directory.borrow().claimed(&self.places)
-    }
-
-    fn unwish(&self, place: usize, claim: u64, least: i64) {
-        self.directory.borrow_mut().unwish(&self.places, place, claim, least);
-    }
-
-    fn running_ms(&self) -> i64 {
-        self.world.now_ms.get()
-    }
-
-    fn report(&self, notice: SupplyNotice) -> Result<(), NoAnswer> {
+    fn report(&self, notice: Notice) -> Result<(), NoAnswer> {
+        if let Notice::Fleet(notice) = notice {
+            self.fleet_notices.borrow_mut().push(notice);
+            return Ok(());
+        }
         self.lives()?;
-        self.notices.borrow_mut().push(notice);
         self.lives()
     }
-}
-
-impl snowflake_core::registry::Store for Server<'_> {
-    type Error = NoAnswer;
 
     fn read(&self, wanted: &Wanted) -> Result<Reading, NoAnswer> {
         let read = || {
@@ -200,9 +161,13 @@ impl Server<'_> {
         Ok(())
     }
 
+    fn process(&self) -> Connected<'_, Self> {
+        Connected(self)
+    }
+
     fn supply(&self, supply: &mut Supply) -> u32 {
         self.calls.set(0);
-        assert_eq!(supply.supply(self, &mut self.membership.borrow_mut()), Ok(()));
+        assert_eq!(supply.supply(&self.process(), &mut self.membership.borrow_mut()), Ok(()));
         self.calls.get()
     }
 
@@ -210,7 +175,7 @@ impl Server<'_> {
     fn step(&mut self, supply: &mut Supply) -> Option<Result<(), Failure<NoAnswer>>> {
         self.stepped.get_or_insert_default().runs_again();
         let (mut tried, mut membership) = (*supply, *self.membership.borrow());
-        let result = tried.supply(self, &mut membership);
+        let result = tried.supply(&self.process(), &mut membership);
         if result == Err(Failure::Away(NoAnswer::Stopped)) {
             return None;
         }
@@ -221,7 +186,7 @@ impl Server<'_> {
 
     /// Draws one value, as a session does.
     fn draw(&self, number: usize) -> Option<i64> {
-        let (_, view) = self.directory.borrow_mut().find(&self.places, tag(number)).unwrap();
+        let (_, view) = self.memory.directory.borrow_mut().find(&self.memory.places, tag(number)).unwrap();
         view.draw(1).ok().map(|drawn| drawn.run.first)
     }
 }
@@ -234,7 +199,7 @@ fn a_first_block_takes_two_calls_and_a_look_one() {
     assert_eq!(server.draw(0), Some(1));
     // A tenth is drawn.
     assert_eq!((server.supply(&mut supply), world.next_of(0)), (2, 21));
-    assert_eq!((server.supply(&mut supply), supply.looks_in_ms(&server)), (0, Some(10_000)));
+    assert_eq!((server.supply(&mut supply), supply.looks_in_ms(&server.process())), (0, Some(10_000)));
     world.now_ms.set(START_MS + 10_000);
     assert_eq!((server.supply(&mut supply), world.next_of(0)), (1, 21));
 }
@@ -247,7 +212,10 @@ fn as_many_tags_as_a_server_can_use_take_three_swaps() {
     assert_eq!(server.supply(&mut supply), 6);
     assert!((0..PLACES).all(|number| server.draw(number) == Some(1)));
     server.calls.set(0);
-    assert_eq!((supply.give_back(&server, &mut server.membership.borrow_mut()), server.calls.get()), (Ok(()), 6));
+    assert_eq!(
+        (supply.give_back(&server.process(), &mut server.membership.borrow_mut()), server.calls.get()),
+        (Ok(()), 6)
+    );
     assert!((0..PLACES).all(|number| world.next_of(number) == 2));
 }
 
@@ -388,8 +356,8 @@ fn a_supply_survives_the_end_of_its_process_at_any_call() {
             assert_eq!(server.draw(0), Some(1));
             server.dies_in.set(goes_on);
             let result = match gives_back {
-                true => supply.give_back(&server, &mut server.membership.borrow_mut()),
-                false => supply.supply(&server, &mut server.membership.borrow_mut()),
+                true => supply.give_back(&server.process(), &mut server.membership.borrow_mut()),
+                false => supply.supply(&server.process(), &mut server.membership.borrow_mut()),
             };
             server.dies_in.set(u32::MAX);
             server.supply(&mut supply);

@@ -5,25 +5,17 @@ use std::cell::{Cell, RefCell};
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use snowflake_core::clock::{Clock, Utc};
-use snowflake_core::exchange::{Failure, Member};
-use snowflake_core::generator::{Generator, Limits};
-use snowflake_core::identity::LaneName;
+use snowflake_core::clock::Utc;
+use snowflake_core::exchange::Failure;
 use snowflake_core::layout::Layout;
-use snowflake_core::lease::{self, Holder, LeaseNotice, LeaseTerms, SharedWords};
-use snowflake_core::membership::FleetNotice;
-use snowflake_core::numbers::Numbers;
-use snowflake_core::operate::new_fleet;
-use snowflake_core::published::{PublishedMarks, UNCLAIMED};
-use snowflake_core::registry::{
-    self, DEFAULT_LEASE_MS, DEFAULT_SKEW_MS, Fleet, Incarnation, MemberTerms, Reading, Swap, SwapAnswer, TagRecord,
-    Wanted,
-};
-use snowflake_core::segment::{self, Claimed, Place, Supply};
+use snowflake_core::lease::{Holder, LeaseNotice, LeaseTerms};
+use snowflake_core::registry::{Fleet, Reading, Swap, SwapAnswer, TagRecord, Wanted};
+use snowflake_core::segment::{self, Supply};
 use snowflake_core::tag::Tag;
 
 use super::for_all;
-use super::registry::{Kind, Store};
+use super::kit::registry::{Kind, Store, used_fleet};
+use super::kit::server::{Connected, Memory, Notice, Process};
 
 const NOW_MS: i64 = 1_800_000_000_000;
 const TERMS: LeaseTerms = LeaseTerms { max_borrow_ms: 100 };
@@ -50,26 +42,13 @@ struct World {
     registry_ms: Cell<i64>,
     store: RefCell<Store>,
     nonces: Cell<u64>,
-    generator: Generator,
-    numbers: Numbers,
-    marks: [PublishedMarks; 1],
-    places: Vec<Place>,
-    directory: RefCell<segment::Directory>,
+    memory: Memory,
 }
 
 impl World {
     fn new(layout: &str) -> Self {
-        let (layout, marks) = (Layout::parse(layout).unwrap(), [PublishedMarks::new()]);
-        assert!(marks[0].claim(UNCLAIMED, 1));
-        let incarnation = Incarnation { store: 1, timeline: 1, counts: [0; 2] };
-        let fleet = Fleet {
-            layout: Some((layout.fingerprint(), false)),
-            range: Some((0, 3)),
-            longest_ms: DEFAULT_LEASE_MS,
-            skew_ms: DEFAULT_SKEW_MS,
-            ..new_fleet(1, incarnation, 1)
-        };
-        let mut store = Store::new(Kind::Postgres, fleet, 0);
+        let layout = Layout::parse(layout).unwrap();
+        let mut store = Store::new(Kind::Postgres, used_fleet(Kind::Postgres, &layout, false, 4), 0);
         store.tags.insert(tag(), TAG_RECORD);
         Self {
             layout,
@@ -77,11 +56,7 @@ impl World {
             registry_ms: Cell::new(NOW_MS),
             store: RefCell::new(store),
             nonces: Cell::new(100),
-            generator: Generator::new(),
-            numbers: Numbers::new(),
-            marks,
-            places: (0..segment::PLACES).map(|_| Place::new()).collect(),
-            directory: RefCell::new(segment::Directory::new()),
+            memory: Memory::new(segment::PLACES),
         }
     }
 
@@ -142,93 +117,39 @@ impl World {
         }
         fleet.version = self.next();
     }
-
-    fn draw(&self) -> Option<i64> {
-        let drawing = self.numbers.read(&self.layout)?;
-        let marks = self.marks[0].of(1).unwrap();
-        for lane in LaneName::ALL {
-            marks.publish(marks.find(lane), drawing.until_ms());
-        }
-        let limits = Limits { max_borrow_ms: TERMS.max_borrow_ms, marks_ms: marks.whole() };
-        self.generator.draw(&drawing, self, &limits, 1).ok().map(|run| run.last_id())
-    }
 }
 
-impl Clock for World {
+impl Process for World {
+    type NoAnswer = ();
+
+    fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
+    fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
     fn now_ms(&self) -> i64 {
         self.now_ms.get()
-    }
-}
-
-impl Member for World {
-    type End = ();
-
-    fn member(&self) -> MemberTerms {
-        lease::member(&self.layout, false)
     }
 
     fn nonce(&self) -> u64 {
         self.next()
     }
 
-    fn report_fleet(&self, _: FleetNotice) -> Result<(), ()> {
-        Ok(())
-    }
-}
-
-impl lease::LeasingServer for World {
-    fn layout(&self) -> &Layout {
-        &self.layout
-    }
-
-    fn datacenter(&self) -> Option<i64> {
-        None
-    }
-
-    fn has_backup(&self) -> bool {
-        false
-    }
-
-    fn words(&self) -> SharedWords<'_> {
-        SharedWords { numbers: &self.numbers, generator: &self.generator, marks: &self.marks }
-    }
-
-    fn report(&self, notice: LeaseNotice) -> Result<(), ()> {
-        if let LeaseNotice::Acquired(lease)
-        | LeaseNotice::Older(lease)
-        | LeaseNotice::Lost(lease)
-        | LeaseNotice::GivenBack(lease) = notice
+    fn report(&self, notice: Notice) -> Result<(), ()> {
+        if let Notice::Lease(
+            LeaseNotice::Acquired(lease)
+            | LeaseNotice::Older(lease)
+            | LeaseNotice::Lost(lease)
+            | LeaseNotice::GivenBack(lease),
+        ) = notice
         {
             let _ = (Utc(lease.from_ms).to_string(), Utc(lease.until_ms).to_string());
         }
         Ok(())
     }
-}
-
-impl segment::SuppliedServer for World {
-    fn places(&self) -> &[Place] {
-        &self.places
-    }
-
-    fn claimed(&self) -> Vec<Claimed> {
-        self.directory.borrow().claimed(&self.places)
-    }
-
-    fn running_ms(&self) -> i64 {
-        self.now_ms.get()
-    }
-
-    fn unwish(&self, place: usize, claim: u64, least: i64) {
-        self.directory.borrow_mut().unwish(&self.places, place, claim, least);
-    }
-
-    fn report(&self, _: segment::SupplyNotice) -> Result<(), ()> {
-        Ok(())
-    }
-}
-
-impl registry::Store for World {
-    type Error = ();
 
     fn read(&self, wanted: &Wanted) -> Result<Reading, ()> {
         let reading = self.store.borrow().read(wanted, 0);
@@ -258,37 +179,39 @@ fn no_number_in_a_registry_makes_a_server_panic() {
     let layouts = proptest::sample::select(vec!["snowflake", "js53", "sonyflake", "baidu"]);
     for_all(2000, (layouts, edits), |(layout, edits)| {
         let world = World::new(layout);
+        let (server, Memory { places, directory, .. }) = (Connected(&world), &world.memory);
         let (mut holder, mut supply) = (Holder::new(7), Supply::new());
-        let _ = holder.keep(&world, &TERMS);
+        let _ = holder.keep(&server, &TERMS);
         for (which, value, then) in edits {
             world.edit(which, value);
             let failure = match then {
-                0 => holder.give_back(&world).err(),
-                1 => supply.give_back(&world, &mut holder.membership).err(),
+                0 => holder.give_back(&server).err(),
+                1 => supply.give_back(&server, &mut holder.membership).err(),
                 2..=4 => {
-                    let (place, view) = world.directory.borrow_mut().find(&world.places, tag()).unwrap();
-                    world.directory.borrow_mut().wish(&world.places, place, view.claim(), value);
-                    let kept = supply.supply(&world, &mut holder.membership).err();
-                    let _ = (view.draw(1), view.draw(u32::MAX), supply.looks_in_ms(&world));
+                    let (place, view) = directory.borrow_mut().find(places, tag()).unwrap();
+                    directory.borrow_mut().wish(places, place, view.claim(), value);
+                    let kept = supply.supply(&server, &mut holder.membership).err();
+                    let _ = (view.draw(1), view.draw(u32::MAX), supply.looks_in_ms(&server));
                     kept
                 }
-                _ => holder.keep(&world, &TERMS).err(),
+                _ => holder.keep(&server, &TERMS).err(),
             };
             if let Some(Failure::NoneFree { first: Some((_, at_ms)), .. } | Failure::Frozen { until_ms: at_ms }) =
                 failure
             {
                 let _ = Utc(at_ms).to_string();
             }
-            holder.enter(&world, &TERMS).unwrap();
-            let _ = (holder.enters_in_ms(&world, &TERMS), world.draw());
+            holder.enter(&server, &TERMS).unwrap();
+            let _ =
+                (holder.enters_in_ms(&server, &TERMS), world.memory.draw(&world.layout, &server, TERMS.max_borrow_ms));
             prop_assert!(holder.interval_ms(&TERMS, &world.layout) >= 0);
         }
         // A generation beyond all others stays: a person has to put that right, too.
         world.is_mended();
         world.now_ms.set(NOW_MS);
         for _ in 0..3 {
-            let _ = holder.keep(&world, &TERMS);
-            let _ = supply.supply(&world, &mut holder.membership);
+            let _ = holder.keep(&server, &TERMS);
+            let _ = supply.supply(&server, &mut holder.membership);
         }
         Ok(())
     });

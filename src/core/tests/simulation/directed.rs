@@ -10,10 +10,12 @@ use snowflake_core::lease::LeaseTerms;
 use snowflake_core::operate::{Operation, new_fleet};
 use snowflake_core::registry::{Fleet, Incarnation, NumberKey};
 
+use crate::course::Course;
 use crate::fleet::{ELSEWHERE, HOME, Registered};
+use crate::kit::registry::{Kind, Store};
 use crate::log::{Log, Record};
+use crate::office::Operated;
 use crate::promises::Lie;
-use crate::registry::{Kind, Store};
 use crate::server::{Config, Server};
 use crate::session::Session;
 use crate::world::{Story, World};
@@ -80,7 +82,7 @@ impl Directed {
     }
 
     fn operate(&self, operation: Operation) {
-        self.0.perform(self.fleet(), operation, true);
+        self.0.perform(operation, true);
     }
 
     /// A server draws for some time, and keeps its lease meanwhile.
@@ -93,7 +95,7 @@ impl Directed {
 
     /// The settings are reset. A server brings new ones and leases the number, and the registry
     /// fails over to what it was at first. A server that knows nothing of all this comes next.
-    fn fail_over_after_a_reset(self) -> World {
+    fn fail_over_after_a_reset(self) -> Course {
         let Self(world) = &self;
         self.operate(Operation::ResetSettings);
         let (start_ms, holder) = (world.time_ms(), self.server(0));
@@ -103,7 +105,7 @@ impl Directed {
         world.keep(&other);
         self.draw_until(&holder, start_ms + LEASE_MS + 4 * SKEW_MS);
         self.draw_as_leased(&other);
-        self.0
+        self.0.course
     }
 
     /// A server draws in each step until the right time is `until_ms`.
@@ -119,7 +121,7 @@ impl Directed {
 /// An operator keeps a number in the moment in which a freeze ends, up to a mark that is long
 /// past. A server whose clock is behind would begin before the end of a lease that the registry has
 /// forgotten.
-pub fn a_number_is_kept_when_a_freeze_ends(lie: Option<Lie>) -> World {
+pub fn a_number_is_kept_when_a_freeze_ends(lie: Option<Lie>) -> Course {
     let directed = Directed::new(lie);
     let Directed(world) = &directed;
     let start_ms = world.time_ms();
@@ -140,12 +142,12 @@ pub fn a_number_is_kept_when_a_freeze_ends(lie: Option<Lie>) -> World {
     directed.draw_until(&behind, world.time_ms() + 2 * SKEW_MS);
     world.keep(&behind);
     directed.draw_until(&behind, world.time_ms() + STEP_MS);
-    directed.0
+    directed.0.course
 }
 
 /// A backup is older than a raise of the limit, which the operator knows. A failover follows, and a
 /// server that knows nothing of all this.
-pub fn a_registry_fails_over_after_a_restore_that_has_forgotten_a_raise(lie: Option<Lie>) -> World {
+pub fn a_registry_fails_over_after_a_restore_that_has_forgotten_a_raise(lie: Option<Lie>) -> Course {
     let directed = Directed::new(lie);
     let Directed(world) = &directed;
     // More than a freeze that does not know of it.
@@ -163,12 +165,12 @@ pub fn a_registry_fails_over_after_a_restore_that_has_forgotten_a_raise(lie: Opt
     world.keep(&other);
     directed.draw_until(&holder, start_ms + longer_ms);
     directed.draw_as_leased(&other);
-    directed.0
+    directed.0.course
 }
 
 /// The limit was raised, and the settings are reset. A server brings limits, and leases a number. A
 /// failover forgets all of that.
-pub fn settings_are_reset_after_a_raise(lie: Option<Lie>) -> World {
+pub fn settings_are_reset_after_a_raise(lie: Option<Lie>) -> Course {
     let directed = Directed::new(lie);
     let (lease_ms, skew_ms) = (Some(LEASE_MS + 4 * SKEW_MS), Some(SKEW_MS));
     directed.operate(Operation::SetLimits { lease_ms, skew_ms });
@@ -176,7 +178,7 @@ pub fn settings_are_reset_after_a_raise(lie: Option<Lie>) -> World {
 }
 
 /// As before, where no server has come between two resets.
-pub fn settings_are_reset_twice(lie: Option<Lie>) -> World {
+pub fn settings_are_reset_twice(lie: Option<Lie>) -> Course {
     let directed = Directed::new(lie);
     directed.operate(Operation::ResetSettings);
     directed.fail_over_after_a_reset()
@@ -184,7 +186,7 @@ pub fn settings_are_reset_twice(lie: Option<Lie>) -> World {
 
 /// The registry's clock is ahead when a number is leased, and behind when the registry is restored
 /// without the lease.
-pub fn a_registry_is_restored_on_a_machine_whose_clock_is_behind(lie: Option<Lie>) -> World {
+pub fn a_registry_is_restored_on_a_machine_whose_clock_is_behind(lie: Option<Lie>) -> Course {
     let directed = Directed::new(lie);
     let Directed(world) = &directed;
     let start_ms = world.time_ms();
@@ -197,12 +199,12 @@ pub fn a_registry_is_restored_on_a_machine_whose_clock_is_behind(lie: Option<Lie
     world.keep(&other);
     directed.draw_until(&holder, start_ms + LEASE_MS);
     directed.draw_as_leased(&other);
-    directed.0
+    directed.0.course
 }
 
 /// A server crashes, and loses a mark that was not flushed. It is started with another fleet's
 /// registry, which leases the same number for the same time, and an operator accepts that fleet.
-pub fn another_fleet_is_accepted_after_a_crash(lie: Option<Lie>) -> World {
+pub fn another_fleet_is_accepted_after_a_crash(lie: Option<Lie>) -> Course {
     let mut directed = Directed::new(lie);
     let home = directed.fleet().store.borrow().fleet;
     let incarnation = Incarnation { store: 2, ..home.incarnation };
@@ -223,7 +225,7 @@ pub fn another_fleet_is_accepted_after_a_crash(lie: Option<Lie>) -> World {
     world.keep(&server);
     Session::new(world, &server, 0).accept_fleet().expect("it has a lease");
     world.draw(&server);
-    directed.0
+    directed.0.course
 }
 
 /// Servers with configured numbers, and a layout with few ids in a second.
@@ -253,7 +255,7 @@ fn log_of_databases(count: usize) -> Log {
 /// The log of a copy ends within the first draw of a database, which was from the backup lane. So
 /// there is a mark, and nothing says with which numbers. The copy has no backup lane. A reader goes
 /// up to that mark, and then the clock is set back.
-pub fn a_copy_has_a_mark_without_numbers(lie: Option<Lie>) -> World {
+pub fn a_copy_has_a_mark_without_numbers(lie: Option<Lie>) -> Course {
     let world = configured(lie);
     let original = add(&world, log_of_databases(2), true, None);
     // The other database uses up the primary lane's ids of this second.
@@ -271,7 +273,7 @@ pub fn a_copy_has_a_mark_without_numbers(lie: Option<Lie>) -> World {
     assert_eq!((stored.identity, stored.marks_ms[LaneName::Primary as usize]), (None, 0));
     let copy = add(&world, log, false, None);
     read_and_set_back(&world, &copy);
-    world
+    world.course
 }
 
 /// A reader goes as far as it may, and the clock is set back while the server is down.
@@ -290,7 +292,7 @@ fn read_and_set_back(world: &World, server: &Rc<Server>) {
 /// A server without a backup lane resets the mark of a database that was drawn in with one. The log
 /// of a copy ends when the primary lane's mark is gone, and the backup lane's is not. A reader goes
 /// as far as it may, and then the clock is set back.
-pub fn a_copy_has_half_a_reset(lie: Option<Lie>) -> World {
+pub fn a_copy_has_half_a_reset(lie: Option<Lie>) -> Course {
     let world = configured(lie);
     let original = add(&world, log_of_databases(1), true, None);
     // The primary lane's ids of this second are used up, and then the backup lane's are drawn.
@@ -315,12 +317,12 @@ pub fn a_copy_has_half_a_reset(lie: Option<Lie>) -> World {
     copy.config.set(original.config.get());
     world.start(&copy);
     read_and_set_back(&world, &copy);
-    world
+    world.course
 }
 
 /// A standby is promoted whose log no longer has a database that it had when the standby was made.
 /// A new database there owes nothing to the readers of that one.
-pub fn a_promoted_standby_lacks_a_database(lie: Option<Lie>) -> World {
+pub fn a_promoted_standby_lacks_a_database(lie: Option<Lie>) -> Course {
     let world = configured(lie);
     let original = add(&world, log_of_databases(2), false, None);
     world.draw_in(&original, 1);
@@ -336,5 +338,5 @@ pub fn a_promoted_standby_lacks_a_database(lie: Option<Lie>) -> World {
     world.create_database(&standby);
     world.draw_in(&standby, 1);
     world.read_settled_in(&standby, 1);
-    world
+    world.course
 }

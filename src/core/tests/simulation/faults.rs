@@ -5,10 +5,10 @@ use std::rc::Rc;
 use snowflake_core::operate::{Operation, lost_fleet, new_fleet};
 use snowflake_core::registry::{Fleet, Incarnation, SinceIncarnation};
 
-use crate::fleet::{Beyond, HOME, Registered, bits, timer_ms};
+use crate::fleet::{Beyond, HOME, Registered, timer_ms};
+use crate::kit::registry::{Kind, Store};
 use crate::operators::FIRST_FREE;
 use crate::promises::Lie;
-use crate::registry::{Kind, Store};
 use crate::server::Server;
 use crate::swarm::{Chance, Choice};
 use crate::world::World;
@@ -34,7 +34,7 @@ impl World {
             (1, Self::restore_registry),
             (1, Self::lose_registry),
         ];
-        self.swarm.weighed(&self.random, Choice::Registry, &actions)(self, fleet);
+        self.chooses(Choice::Registry, &actions)(self, fleet);
     }
 
     /// A late message arrives.
@@ -187,13 +187,13 @@ impl World {
         let now_ms = self.time_ms() + offset_ms;
         // The operator knows how long leases may have been.
         let (lease_ms, skew_ms) = fleet.operators.limits_ms();
-        let mut new = new_fleet(HOME, incarnation, bits(&self.random));
+        let mut new = new_fleet(HOME, incarnation, self.random.bits());
         let mut plan = vec![Operation::SetRange { first: FIRST_FREE, last: fleet.range.1 }];
         if self.random.one_in(2) {
             plan.insert(0, Operation::Lost { lease_ms, skew_ms, uuid: Some(HOME) });
-            new.uuid = bits(&self.random).into();
+            new.uuid = self.random.bits().into();
         } else {
-            new = lost_fleet(&new, now_ms, lease_ms, skew_ms, bits(&self.random)).expect("limits that were set");
+            new = lost_fleet(&new, now_ms, lease_ms, skew_ms, self.random.bits()).expect("limits that were set");
             if self.lies(Lie::LostUnfrozen) {
                 (new.freeze_ms, new.horizon_ms) = (i64::MIN, i64::MIN);
             }

@@ -14,10 +14,11 @@ use snowflake_core::operate::new_fleet;
 use snowflake_core::registry::{DEFAULT_LEASE_MS, DEFAULT_SKEW_MS, Fleet, Incarnation, NumberRecord, Swap};
 
 use crate::keeper::{Keeper, NoAnswer};
+use crate::kit::random::Random;
+use crate::kit::registry::{Kind, Store};
+use crate::kit::server::Connected;
 use crate::operators::{Operators, is_kept};
 use crate::promises::{Guarantee, Lie};
-use crate::random::Random;
-use crate::registry::{Kind, Store};
 use crate::server::{DATACENTER, Server, Shared};
 use crate::session::Session;
 use crate::world::World;
@@ -137,7 +138,7 @@ impl Registered {
             skew_ms: limits.1,
             lease_ms: set.0,
             clock_skew_ms: set.1,
-            ..new_fleet(HOME, Incarnation { store: 1, timeline, counts }, bits(random))
+            ..new_fleet(HOME, Incarnation { store: 1, timeline, counts }, random.bits())
         };
         let incarnation = Incarnation { store: 2, ..fleet.incarnation };
         let elsewhere = Fleet { uuid: ELSEWHERE, incarnation, ..fleet };
@@ -187,11 +188,6 @@ impl Registered {
     }
 }
 
-/// Returns a random number that no other call is expected to return.
-pub fn bits(random: &Random) -> u64 {
-    random.below(usize::MAX) as u64
-}
-
 impl World {
     /// Runs the process that leases the server's number.
     pub fn keep(&self, server: &Rc<Server>) {
@@ -203,7 +199,7 @@ impl World {
             return;
         }
         let before = *holder;
-        let kept = holder.keep(&keeper, &keeper.terms);
+        let kept = holder.keep(&Connected(&keeper), &keeper.terms);
         let has_ended = keeper.leaves(&mut holder, before, kept == Err(Failure::Away(NoAnswer)));
         keeper.drop_others(&holder);
         if has_ended {
@@ -245,7 +241,7 @@ impl World {
         let keeper = Keeper::new(self, fleet, server, &shared);
         let Ok(mut holder) = shared.holder.try_borrow_mut() else { return };
         let before = *holder;
-        let given = holder.give_back(&keeper);
+        let given = holder.give_back(&Connected(&keeper));
         let has_ended = keeper.leaves(&mut holder, before, given == Err(Failure::Away(NoAnswer)));
         keeper.drop_others(&holder);
         if has_ended {
@@ -401,7 +397,7 @@ impl World {
             let shared = server.shared();
             let keeper = Keeper::new(self, fleet, server, &shared);
             let mut holder = shared.holder.borrow_mut();
-            let kept = holder.keep(&keeper, &keeper.terms);
+            let kept = holder.keep(&Connected(&keeper), &keeper.terms);
             if kept.is_err() || keeper.calls.get() > MOST_CALLS || holder.held().is_none() {
                 self.broken(Guarantee::Live, || {
                     format!("after {} calls, server {} keeps {kept:?}", keeper.calls.get(), server.number)

@@ -4,21 +4,19 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use snowflake_core::clock::Clock;
-use snowflake_core::exchange::Member;
 use snowflake_core::generator::Generator;
 use snowflake_core::identity::LaneName;
 use snowflake_core::layout::{Field, Layout};
-use snowflake_core::lease::{self, Holder, LeaseNotice, LeaseTerms, SharedWords};
+use snowflake_core::lease::{Holder, LeaseNotice, LeaseTerms, SharedWords};
 use snowflake_core::membership::FleetNotice;
 use snowflake_core::registry::{
-    self, Change, MemberTerms, NumberKey, NumberRecord, Reading, SinceIncarnation, Swap, SwapAnswer, Wanted,
-    WantedNumbers,
+    Change, NumberKey, NumberRecord, Reading, SinceIncarnation, Swap, SwapAnswer, Wanted, WantedNumbers,
 };
 
-use crate::fleet::{Known, Registered, bits};
+use crate::fleet::{Known, Registered};
+use crate::kit::registry::Store;
+use crate::kit::server::{Notice, Process};
 use crate::promises::{Guarantee, Lie};
-use crate::registry::Store;
 use crate::server::{DATACENTER, Server, Shared};
 use crate::swarm::Chance;
 use crate::world::World;
@@ -160,37 +158,9 @@ impl<'a> Keeper<'a> {
     }
 }
 
-impl Clock for Keeper<'_> {
-    fn now_ms(&self) -> i64 {
-        self.world.meanwhile(self.server);
-        self.server.now_ms(self.world.time_ms())
-    }
-}
+impl Process for Keeper<'_> {
+    type NoAnswer = NoAnswer;
 
-impl Member for Keeper<'_> {
-    type End = NoAnswer;
-
-    fn member(&self) -> MemberTerms {
-        lease::member(&self.fleet.layout, self.fleet.backup)
-    }
-
-    fn nonce(&self) -> u64 {
-        bits(&self.world.random)
-    }
-
-    fn report_fleet(&self, notice: FleetNotice) -> Result<(), NoAnswer> {
-        self.lives()?;
-        let Keeper { world, server, .. } = self;
-        world.tell(|| format!("    server {} reports: {}", server.number, world.words.fleet_notice(&notice)));
-        world.count(match notice {
-            FleetNotice::Adopted(_) => "adopted",
-            FleetNotice::Forgot(_) => "forgot",
-        });
-        self.lives()
-    }
-}
-
-impl lease::LeasingServer for Keeper<'_> {
     fn layout(&self) -> &Layout {
         &self.fleet.layout
     }
@@ -201,6 +171,15 @@ impl lease::LeasingServer for Keeper<'_> {
 
     fn has_backup(&self) -> bool {
         self.fleet.backup
+    }
+
+    fn now_ms(&self) -> i64 {
+        self.world.meanwhile(self.server);
+        self.server.now_ms(self.world.time_ms())
+    }
+
+    fn nonce(&self) -> u64 {
+        self.world.random.bits()
     }
 
     fn words(&self) -> SharedWords<'_> {
@@ -218,40 +197,13 @@ impl lease::LeasingServer for Keeper<'_> {
         self.lives()
     }
 
-    fn report(&self, notice: LeaseNotice) -> Result<(), NoAnswer> {
-        self.world.tell(|| format!("    server {} reports: {}", self.server.number, self.world.words.notice(&notice)));
-        self.world.count(match notice {
-            LeaseNotice::Acquired(_) => "acquired",
-            LeaseNotice::Entered(_) => "entered",
-            LeaseNotice::GivenBack(_) => "given back",
-            LeaseNotice::Older(_) => "older",
-            LeaseNotice::Lost(_) => "lost",
-            LeaseNotice::Copied(_) => "copied",
-            LeaseNotice::Overlapped(_) => "overlapped",
-            LeaseNotice::ClockOff { .. } => "clock off",
-        });
-        if let LeaseNotice::Entered(lease) = notice {
-            let mut known = self.fleet.known.borrow_mut();
-            known.iter_mut().filter(|known| known.holder == lease.holder).for_each(|known| known.is_entered = true);
+    fn report(&self, notice: Notice) -> Result<(), NoAnswer> {
+        match notice {
+            Notice::Fleet(notice) => self.report_fleet(notice),
+            Notice::Lease(notice) => self.report_lease(notice),
+            Notice::Supply(_) => unreachable!("no tag is used"),
         }
-        if let LeaseNotice::Copied(lease) | LeaseNotice::Overlapped(lease) = notice {
-            let number = NumberKey::new(self.datacenter(), lease.worker);
-            let store = self.store().borrow();
-            let is_back = |record: &NumberRecord| store.dropped.borrow().contains(&record.holder);
-            let is_excused = store.numbers.get(&number).is_some_and(is_back)
-                || self.shared.was_copied.get()
-                || self.overlaps_a_copy(&notice);
-            if !is_excused && self.fleet.beyond.is_none() {
-                self.world.broken(Guarantee::Alone, || format!("a memory that has no copy stops: {notice:?}"));
-            }
-            self.shared.memory_ends();
-        }
-        Ok(())
     }
-}
-
-impl registry::Store for Keeper<'_> {
-    type Error = NoAnswer;
 
     fn read(&self, wanted: &Wanted) -> Result<Reading, NoAnswer> {
         self.calls.set(self.calls.get() + 1);
@@ -342,6 +294,48 @@ impl registry::Store for Keeper<'_> {
 }
 
 impl Keeper<'_> {
+    fn report_fleet(&self, notice: FleetNotice) -> Result<(), NoAnswer> {
+        self.lives()?;
+        let Keeper { world, server, .. } = self;
+        world.tell(|| format!("    server {} reports: {}", server.number, world.words.fleet_notice(&notice)));
+        world.count(match notice {
+            FleetNotice::Adopted(_) => "adopted",
+            FleetNotice::Forgot(_) => "forgot",
+        });
+        self.lives()
+    }
+
+    fn report_lease(&self, notice: LeaseNotice) -> Result<(), NoAnswer> {
+        self.world.tell(|| format!("    server {} reports: {}", self.server.number, self.world.words.notice(&notice)));
+        self.world.count(match notice {
+            LeaseNotice::Acquired(_) => "acquired",
+            LeaseNotice::Entered(_) => "entered",
+            LeaseNotice::GivenBack(_) => "given back",
+            LeaseNotice::Older(_) => "older",
+            LeaseNotice::Lost(_) => "lost",
+            LeaseNotice::Copied(_) => "copied",
+            LeaseNotice::Overlapped(_) => "overlapped",
+            LeaseNotice::ClockOff { .. } => "clock off",
+        });
+        if let LeaseNotice::Entered(lease) = notice {
+            let mut known = self.fleet.known.borrow_mut();
+            known.iter_mut().filter(|known| known.holder == lease.holder).for_each(|known| known.is_entered = true);
+        }
+        if let LeaseNotice::Copied(lease) | LeaseNotice::Overlapped(lease) = notice {
+            let number = NumberKey::new(self.datacenter(), lease.worker);
+            let store = self.store().borrow();
+            let is_back = |record: &NumberRecord| store.dropped.borrow().contains(&record.holder);
+            let is_excused = store.numbers.get(&number).is_some_and(is_back)
+                || self.shared.was_copied.get()
+                || self.overlaps_a_copy(&notice);
+            if !is_excused && self.fleet.beyond.is_none() {
+                self.world.broken(Guarantee::Alone, || format!("a memory that has no copy stops: {notice:?}"));
+            }
+            self.shared.memory_ends();
+        }
+        Ok(())
+    }
+
     /// Changes what is sent, for lies.
     pub fn lie_about(&self, swap: &mut Swap) {
         let read = self.store().borrow().fleet;

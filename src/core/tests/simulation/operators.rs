@@ -1,21 +1,23 @@
-//! What operators do to the fleet, at any moment, in any order, and two of them at once. The
-//! decisions are the real ones (`operate.rs`). What the pages forbid, no operator does here.
+//! What operators do to a fleet that leases numbers (`office.rs` says how they work). The decisions
+//! are the real ones (`operate.rs`). What the pages forbid, no operator does here.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::ops::Deref;
 use std::rc::Rc;
 
 use snowflake_core::operate::{Operation, Outcome, Refusal};
 use snowflake_core::registry::{
-    Change, DEFAULT_LEASE_MS, DEFAULT_SKEW_MS, Fleet, NumberKey, NumberRecord, Reading, Swap, SwapAnswer, Wanted,
+    Change, DEFAULT_LEASE_MS, DEFAULT_SKEW_MS, NumberKey, NumberRecord, Reading, Swap, SwapAnswer, Wanted,
 };
 
 use crate::faults::MOST_LOST;
-use crate::fleet::{Registered, bits};
+use crate::fleet::Registered;
 use crate::keeper::NoAnswer;
-use crate::operator::{Operator, Went};
+use crate::kit::operator::{Operator, Went};
+use crate::kit::registry::{Kind, Store};
+use crate::office::{AtWork, Move, Office, Operated, Read};
 use crate::promises::{Guarantee, Lie};
-use crate::registry::{Kind, Store};
 use crate::server::Server;
 use crate::swarm::{Chance, Choice};
 use crate::world::World;
@@ -30,51 +32,16 @@ pub const FIRST_FREE: i64 = 12;
 /// The last number that every layout has here, also with backup numbers.
 const LAST: i64 = 15;
 
-/// How far a move of the registry has come.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Move {
-    None,
-    /// An operator has closed the fleet in the old registry, after so many failovers.
-    Closed(u32),
-    /// It is copied, after so many failovers.
-    Copied(u32),
-    /// Servers reach the new one.
-    Moved,
-    /// An operator has opened it, perhaps without an answer, after so many failovers.
-    Opening(u32),
-}
-
-/// An operator at work.
-pub struct AtWork {
-    operator: Operator,
-    /// Whether servers wait for this.
-    is_planned: bool,
-    /// How often the registry had failed over when the operator has begun.
-    failovers: u32,
-    /// What the registry held, and what the operator has read of it, which a lie may have changed.
-    read: RefCell<Option<(Reading, Reading)>>,
-}
-
 /// What operators know, and do.
 pub struct Operators {
-    at_work: RefCell<Vec<AtWork>>,
-    /// What has to be done before servers reach the registry, in this order.
-    plan: RefCell<Vec<Operation>>,
-    moving: Cell<Move>,
+    pub office: Office<Operation>,
     /// Whether one vouches for the standby, or no longer.
     has_the_word: Cell<bool>,
-    /// The copy of the registry that is moved.
-    copy: RefCell<Option<Store>>,
-    /// How often the registry was restored, lost or moved, or a second standby of one primary was
-    /// promoted: whoever does that sees to it that no operator is at work.
-    registries: Cell<u32>,
     /// How often all connections to it were cut, because it was moved, or etcd was restored.
     pub cuts: Cell<u32>,
     /// How many changes the oldest backup has: those with which a registry that was made anew is
     /// complete.
     pub oldest_backup: Cell<usize>,
-    /// How often it has failed over.
-    pub failovers: Cell<u32>,
     /// The greatest limits that were ever asked for.
     pub longest_ms: Cell<i64>,
     pub most_skew_ms: Cell<i64>,
@@ -92,15 +59,10 @@ impl Operators {
     /// Returns the operators of a fleet that has these limits.
     pub fn new(longest_ms: i64, most_skew_ms: i64) -> Self {
         Self {
-            at_work: RefCell::default(),
-            plan: RefCell::default(),
-            moving: Cell::new(Move::None),
+            office: Office::default(),
             has_the_word: Cell::new(false),
-            copy: RefCell::default(),
-            registries: Cell::new(0),
             cuts: Cell::new(0),
             oldest_backup: Cell::new(1),
-            failovers: Cell::new(0),
             longest_ms: Cell::new(longest_ms),
             most_skew_ms: Cell::new(most_skew_ms),
             safe_ms: Cell::new(longest_ms),
@@ -115,25 +77,19 @@ impl Operators {
         (self.longest_ms.get(), self.most_skew_ms.get())
     }
 
-    /// Whether no server reaches the registry, because an operator has not said yet what has
-    /// happened to it.
-    pub fn is_sealed(&self) -> bool {
-        !self.plan.borrow().is_empty()
-    }
-
     /// The registry is another one, to which this has to be done before servers reach it.
     pub fn plan(&self, plan: Vec<Operation>) {
-        self.stop();
-        self.moving.set(Move::None);
         self.raised.set(None);
         self.kept.set(None);
-        self.plan.replace(plan);
+        self.office.replan(plan);
     }
+}
 
-    /// Operators give up what they are doing, and begin it again.
-    pub fn stop(&self) {
-        self.registries.set(self.registries.get() + 1);
-        self.at_work.borrow_mut().clear();
+impl Deref for Operators {
+    type Target = Office<Operation>;
+
+    fn deref(&self) -> &Office<Operation> {
+        &self.office
     }
 }
 
@@ -147,7 +103,7 @@ struct Desk<'a> {
     world: &'a World,
     fleet: &'a Registered,
     operation: &'a Operation,
-    read: &'a RefCell<Option<(Reading, Reading)>>,
+    read: &'a RefCell<Option<Read>>,
 }
 
 impl snowflake_core::registry::Store for Desk<'_> {
@@ -159,13 +115,13 @@ impl snowflake_core::registry::Store for Desk<'_> {
         let real = fleet.store.borrow().read(wanted, world.time_ms());
         let mut told = real.clone();
         self.lie_about_reading(&mut told);
-        self.read.replace(Some((real, told.clone())));
+        self.read.replace(Some(Read { began: real.fleet.generation, real, told: told.clone(), losses: 0 }));
         Ok(told)
     }
 
     fn swap(&self, swap: &Swap) -> Result<SwapAnswer, NoAnswer> {
         let Self { world, fleet, .. } = self;
-        let (real, told) = self.read.borrow().clone().expect("a swap follows a reading");
+        let Read { real, told, .. } = self.read.borrow().clone().expect("a swap follows a reading");
         let mut swap = Swap { incarnation: real.incarnation, ..swap.clone() };
         self.lie_about_swap(&mut swap, &real);
         let cuts = fleet.operators.cuts.get();
@@ -305,116 +261,28 @@ impl World {
     /// begun.
     pub fn operates(&self) -> bool {
         let Some(fleet) = self.fleet.as_ref().filter(|fleet| fleet.beyond.is_none()) else { return false };
-        let Operators { at_work, moving, .. } = &fleet.operators;
+        let Office { at_work, moving, .. } = &fleet.operators.office;
         let has_begun = fleet.operators.is_sealed() || moving.get() != Move::None || !at_work.borrow().is_empty();
         self.happens(Chance::Operates, if has_begun { 3 } else { 8 })
     }
 
     /// An operator begins something, or goes on with it.
     pub fn operate(&self, _: &Rc<Server>) {
-        let Some(fleet) = self.fleet.as_ref().filter(|fleet| fleet.beyond.is_none()) else { return };
-        if self.settles.get() {
-            return;
-        }
-        let at_work = fleet.operators.at_work.borrow().len();
-        let next = match at_work {
-            0 => self.next_work(fleet),
-            1 if self.random.one_in(3) => self.next_work(fleet),
-            _ => {
-                let at = self.random.below(at_work);
-                Some(fleet.operators.at_work.borrow_mut().swap_remove(at))
-            }
-        };
-        if let Some(at_work) = next {
-            self.work(fleet, at_work);
+        let is_promised = self.fleet.as_ref().is_some_and(|fleet| fleet.beyond.is_none());
+        if is_promised && !self.settles.get() {
+            self.some_operator();
         }
     }
 
-    /// An operator goes on for some calls.
-    fn work(&self, fleet: &Registered, mut at_work: AtWork) {
-        let registry = fleet.operators.registries.get();
-        for _ in 0..self.random.of(1..=6) {
-            if registry != fleet.operators.registries.get() {
-                return;
-            }
-            if self.happens(Chance::ProcessEnds, 60) {
-                self.count("operator ends");
-                return;
-            }
-            match self.go_on(fleet, &mut at_work) {
-                Went::On => {}
-                Went::Unanswered if self.random.one_in(4) => return,
-                Went::Unanswered if self.lies(Lie::OpensAgain) => {
-                    at_work.operator = Operator::new(at_work.operator.operation.clone(), 100);
-                }
-                Went::Unanswered => {}
-                Went::Over(result) => return self.operated(fleet, &at_work, result),
-            }
-        }
-        if registry == fleet.operators.registries.get() {
-            fleet.operators.at_work.borrow_mut().push(at_work);
+    /// Performs an operation at once, if no other has to be done before.
+    pub fn perform_unless_sealed(&self, operation: Operation) {
+        if !self.registered().operators.is_sealed() {
+            self.perform(operation, false);
         }
     }
 
-    fn go_on(&self, fleet: &Registered, at_work: &mut AtWork) -> Went {
-        let operation = at_work.operator.operation.clone();
-        let desk = Desk { world: self, fleet, operation: &operation, read: &at_work.read };
-        at_work.operator.go_on(&desk, &mut || bits(&self.random))
-    }
-
-    fn begin(&self, fleet: &Registered, operation: Operation, is_planned: bool) -> AtWork {
-        self.tell(|| format!("an operator begins: {operation:?}"));
-        let Operators { longest_ms, most_skew_ms, .. } = &fleet.operators;
-        let (lease_ms, skew_ms) = match operation {
-            Operation::SetLimits { lease_ms, skew_ms } => (lease_ms, skew_ms),
-            // The next server brings these.
-            Operation::ResetSettings => (Some(DEFAULT_LEASE_MS), Some(DEFAULT_SKEW_MS)),
-            _ => (None, None),
-        };
-        longest_ms.set(longest_ms.get().max(lease_ms.unwrap_or(0)));
-        most_skew_ms.set(most_skew_ms.get().max(skew_ms.unwrap_or(0)));
-        let failovers = fleet.operators.failovers.get();
-        AtWork { operator: Operator::new(operation, 100), is_planned, failovers, read: RefCell::default() }
-    }
-
-    /// Performs an operation at once, as far as the registry answers.
-    pub fn perform(&self, fleet: &Registered, operation: Operation, is_planned: bool) {
-        if !is_planned && fleet.operators.is_sealed() {
-            return;
-        }
-        let mut at_work = self.begin(fleet, operation, is_planned);
-        let registry = fleet.operators.registries.get();
-        while registry == fleet.operators.registries.get() {
-            match self.go_on(fleet, &mut at_work) {
-                Went::On => {}
-                Went::Unanswered => return,
-                Went::Over(result) => return self.operated(fleet, &at_work, result),
-            }
-        }
-    }
-
-    /// Returns what an operator does next.
-    fn next_work(&self, fleet: &Registered) -> Option<AtWork> {
-        let operators = &fleet.operators;
-        if let Some(first) = operators.plan.borrow().first() {
-            let is_at_work = operators.at_work.borrow().iter().any(|at_work| at_work.is_planned);
-            return (!is_at_work).then(|| self.begin(fleet, first.clone(), true));
-        }
-        type Choose = fn(&World, &Registered) -> Option<Operation>;
-        let choices: [(usize, Choose); 10] = [
-            (6, Self::any_lease),
-            (3, Self::any_range),
-            (2, Self::any_word),
-            (6, Self::any_move),
-            (2, |_, _| Some(Operation::ResetSettings)),
-            (2, Self::any_restored),
-            (4, Self::any_reserve),
-            (3, Self::any_drop),
-            (1, Self::any_mistake),
-            (1, Self::steal),
-        ];
-        let operation = self.swarm.weighed(&self.random, Choice::Operator, &choices)(self, fleet)?;
-        Some(self.begin(fleet, operation, false))
+    fn registered(&self) -> &Registered {
+        self.fleet.as_ref().expect("operators work for a fleet")
     }
 
     /// Raises the limit of leases, or sets how long they are: up to what no failover can forget.
@@ -490,101 +358,9 @@ impl World {
             }
             loses_nothing
         };
-        self.perform(fleet, Operation::SetLosesNothing { loses_nothing }, false);
+        self.perform_unless_sealed(Operation::SetLosesNothing { loses_nothing });
         fleet.operators.has_the_word.set(false);
         None
-    }
-
-    /// Goes on with a move to another registry, or gives it up.
-    fn any_move(&self, fleet: &Registered) -> Option<Operation> {
-        let Operators { moving, failovers, .. } = &fleet.operators;
-        let is_closed = fleet.store.borrow().fleet.closed;
-        let give_up = Operation::Open { moved: Some(false) };
-        match moving.get() {
-            // It was closed without an answer, or what has opened it is forgotten.
-            Move::None if is_closed => Some(give_up),
-            // The operator forgets to close it.
-            Move::None if self.random.one_in(8) => {
-                self.copy_registry(fleet);
-                None
-            }
-            Move::None => Some(Operation::Close),
-            // A failover may have forgotten it, and show an older record that is closed, too.
-            Move::Closed(then) | Move::Copied(then) if then != failovers.get() => {
-                moving.set(Move::None);
-                None
-            }
-            // Another operator has opened it.
-            Move::Closed(_) if !is_closed => {
-                moving.set(Move::None);
-                None
-            }
-            Move::Closed(_) if self.random.one_in(5) => {
-                moving.set(Move::None);
-                Some(give_up)
-            }
-            Move::Closed(_) => {
-                self.copy_registry(fleet);
-                None
-            }
-            Move::Copied(_) => {
-                self.move_registry(fleet);
-                None
-            }
-            Move::Opening(then) if then != failovers.get() && !self.lies(Lie::OpensAgain) => {
-                // Servers may have leased since, and the registry may have lost both.
-                moving.set(Move::None);
-                Some(give_up)
-            }
-            Move::Moved | Move::Opening(_) => {
-                // No standby is left over from before a failover.
-                fleet.failed.take();
-                moving.set(Move::Opening(failovers.get()));
-                Some(Operation::Open { moved: Some(true) })
-            }
-        }
-    }
-
-    fn copy_registry(&self, fleet: &Registered) {
-        let Operators { copy, moving, failovers, .. } = &fleet.operators;
-        copy.replace(Some(fleet.store.borrow().clone()));
-        moving.set(Move::Copied(failovers.get()));
-    }
-
-    /// Lets all servers reach the copy of the registry, on another machine. First the operator sees
-    /// to it that the old one is closed since: another operator may have opened it. If it was open
-    /// before the copy was made, the copy is not closed either, and cannot be opened as a moved
-    /// one. No limit was raised since.
-    fn move_registry(&self, fleet: &Registered) {
-        let Some(mut copy) = fleet.operators.copy.take() else { return };
-        let is_old = {
-            let store = fleet.store.borrow();
-            let limits_ms = |fleet: &Fleet| (fleet.longest_ms, fleet.skew_ms);
-            match copy.fleet.closed {
-                true => store.fleet.version != copy.fleet.version,
-                false => limits_ms(&store.fleet) != limits_ms(&copy.fleet),
-            }
-        };
-        if is_old {
-            fleet.operators.moving.set(Move::None);
-            return;
-        }
-        self.tell(|| "the registry is moved".to_owned());
-        self.count("moved");
-        copy.incarnation.store += 7;
-        if copy.kind == Kind::Etcd {
-            copy.incarnation.counts = [1, 1];
-        }
-        copy.offset_ms = self.any_offset(fleet);
-        copy.synced = copy.changes();
-        // Standbys are made of the new one.
-        fleet.failed.take();
-        fleet.kept.set(copy.changes());
-        fleet.late.borrow_mut().clear();
-        fleet.operators.stop();
-        fleet.operators.moving.set(Move::Moved);
-        fleet.operators.cuts.set(fleet.operators.cuts.get() + 1);
-        *fleet.store.borrow_mut() = copy;
     }
 
     /// Says that the registry was restored, though it was not. The operator may know of limits.
@@ -644,7 +420,7 @@ impl World {
             (1, Self::restore_what_keeps),
             (1, Self::drop_what_ends),
         ];
-        self.swarm.weighed(&self.random, Choice::Scene, &scenes)(self, fleet);
+        self.chooses(Choice::Scene, &scenes)(self, fleet);
     }
 
     /// A server without memory comes first, and all the others.
@@ -664,12 +440,12 @@ impl World {
     fn close_after_a_failover(&self, fleet: &Registered) {
         self.some_keep();
         self.fail_registry_over(fleet);
-        self.perform(fleet, Operation::Close, false);
+        self.perform_unless_sealed(Operation::Close);
         for _ in 0..4 {
             if fleet.operators.moving.get() != Move::None
-                && let Some(operation) = self.any_move(fleet)
+                && let Some(operation) = self.any_move()
             {
-                self.perform(fleet, operation, false);
+                self.perform_unless_sealed(operation);
             }
             self.some_keep();
         }
@@ -697,7 +473,7 @@ impl World {
         if leased.is_empty() {
             return;
         }
-        self.perform(fleet, self.reserve(fleet, self.random.pick(&leased)), false);
+        self.perform_unless_sealed(self.reserve(fleet, self.random.pick(&leased)));
         self.some_keep();
         self.pass(self.random.pick(&[0, 500, 3000]));
         self.a_new_server_keeps();
@@ -709,7 +485,7 @@ impl World {
         self.some_keep();
         self.fail_registry_over(fleet);
         self.some_keep();
-        self.perform(fleet, Operation::SetLimits { lease_ms: Some(lease_ms), skew_ms: None }, false);
+        self.perform_unless_sealed(Operation::SetLimits { lease_ms: Some(lease_ms), skew_ms: None });
         self.some_keep();
         self.fail_registry_over(fleet);
         self.a_new_server_keeps();
@@ -721,7 +497,7 @@ impl World {
         let (longest_ms, skew_ms) = fleet.store.borrow().fleet.limits_ms();
         self.pass(longest_ms + 4 * skew_ms);
         for _ in 0..self.random.of(1..=2) {
-            self.perform(fleet, Operation::ResetSettings, false);
+            self.perform_unless_sealed(Operation::ResetSettings);
         }
         self.some_keep();
         self.some_keep();
@@ -734,20 +510,20 @@ impl World {
     fn restore_before_a_raise(&self, fleet: &Registered) {
         let limits_ms = fleet.store.borrow().fleet.limits_ms();
         if let Some(operation) = self.any_lease(fleet) {
-            self.perform(fleet, operation, false);
+            self.perform_unless_sealed(operation);
         }
         let Some((lease_ms, _)) = fleet.operators.raised.take() else { return };
         if fleet.failed.borrow().is_none() && fleet.store.borrow().fleet.longest_ms >= lease_ms {
             fleet.kept.set(fleet.store.borrow().changes());
             fleet.operators.safe_ms.set(lease_ms);
-            self.perform(fleet, Operation::SetLease { lease_ms: Some(lease_ms), skew_ms: None }, false);
+            self.perform_unless_sealed(Operation::SetLease { lease_ms: Some(lease_ms), skew_ms: None });
         }
         self.some_keep();
         self.some_keep();
         self.restore_registry(fleet);
         for _ in 0..3 {
             let first = fleet.operators.plan.borrow().first().cloned();
-            first.into_iter().for_each(|operation| self.perform(fleet, operation, true));
+            first.into_iter().for_each(|operation| self.perform(operation, true));
         }
         self.a_new_server_keeps();
         self.pass_freeze(limits_ms);
@@ -755,32 +531,32 @@ impl World {
     }
 
     fn open_before_a_failover(&self, fleet: &Registered) {
-        self.perform(fleet, Operation::Close, false);
+        self.perform_unless_sealed(Operation::Close);
         for _ in 0..2 {
             if matches!(fleet.operators.moving.get(), Move::Closed(_) | Move::Copied(_))
-                && let Some(operation) = self.any_move(fleet)
+                && let Some(operation) = self.any_move()
             {
-                self.perform(fleet, operation, false);
+                self.perform_unless_sealed(operation);
             }
         }
         if fleet.operators.moving.get() != Move::Moved {
             return;
         }
-        let Some(operation) = self.any_move(fleet) else { return };
+        let Some(operation) = self.any_move() else { return };
         let registry = fleet.operators.registries.get();
-        let mut at_work = self.begin(fleet, operation, false);
-        let _ = (self.go_on(fleet, &mut at_work), self.go_on(fleet, &mut at_work));
+        let mut at_work = self.begin(operation, false);
+        let _ = (self.go_on(&mut at_work), self.go_on(&mut at_work));
         self.some_keep();
         self.fail_registry_over(fleet);
         if self.lies(Lie::OpensAgain) {
-            at_work = self.begin(fleet, at_work.operator.operation.clone(), false);
+            at_work = self.begin(at_work.operator.operation.clone(), false);
         }
         for _ in 0..6 {
             if registry != fleet.operators.registries.get() {
                 return;
             }
-            if let Went::Over(result) = self.go_on(fleet, &mut at_work) {
-                self.operated(fleet, &at_work, result);
+            if let Went::Over(result) = self.go_on(&mut at_work) {
+                self.operated(&at_work, result);
                 break;
             }
         }
@@ -790,14 +566,14 @@ impl World {
     fn restore_what_keeps(&self, fleet: &Registered) {
         for _ in 0..2 {
             if let Some(operation) = self.any_reserve(fleet) {
-                self.perform(fleet, operation, false);
+                self.perform_unless_sealed(operation);
             }
         }
         if let Some(operation) = self.any_range(fleet) {
-            self.perform(fleet, operation, false);
+            self.perform_unless_sealed(operation);
         }
         if let Some(operation) = self.any_restored(fleet) {
-            self.perform(fleet, operation, false);
+            self.perform_unless_sealed(operation);
         }
         self.some_keep();
         self.pass_freeze(fleet.store.borrow().fleet.limits_ms());
@@ -816,7 +592,7 @@ impl World {
         let Some(left_ms) = left_ms else { return };
         self.pass((left_ms + self.random.pick(&[-500, -100, 0, 2 * fleet.skew_ms])).max(0));
         if let Some(operation) = self.any_drop(fleet) {
-            self.perform(fleet, operation, false);
+            self.perform_unless_sealed(operation);
         }
         self.a_new_server_keeps();
         self.leasing().iter().filter(|server| !server.is_standby()).for_each(|server| self.draw(server));
@@ -863,8 +639,8 @@ impl World {
         }
         let from_ms = old.map_or(now_ms, |old| old.until_ms).max(store.fleet.freeze_ms).max(now_ms) + 10_000_000_000;
         let record = NumberRecord {
-            holder: bits(&self.random).into(),
-            nonce: bits(&self.random),
+            holder: self.random.bits().into(),
+            nonce: self.random.bits(),
             count: old.map_or(0, |old| old.count) + 1,
             server: 1,
             from_ms,
@@ -879,8 +655,92 @@ impl World {
         None
     }
 
-    /// Takes what has come of an operation.
-    fn operated(&self, fleet: &Registered, at_work: &AtWork, result: Result<Outcome, Refusal>) {
+    /// Checks what an operator writes.
+    fn check_operator(&self, fleet: &Registered, swap: &Swap) {
+        let store = fleet.store.borrow();
+        let now_ms = self.time_ms() + store.offset_ms;
+        for change in &swap.changes {
+            let Change::Fleet(new) = change else { continue };
+            let is_reset = new.longest_ms == 0 && store.fleet.longest_ms > 0;
+            let known = fleet.known.borrow();
+            let running = known.iter().find(|known| !known.elsewhere && known.until_ms > now_ms.max(known.from_ms));
+            if let Some(running) = running.filter(|_| is_reset) {
+                self.broken(Guarantee::Idle, || format!("settings are reset at {now_ms}, and {running:?} runs"));
+            }
+        }
+    }
+
+    /// In the end operators do what has to be done, without faults, and servers reach the registry.
+    pub fn settle_operators(&self, fleet: &Registered) {
+        self.settle_plan();
+        let is_stolen = |store: &Store| store.numbers.values().any(|record| record.server == 1);
+        if is_stolen(&fleet.store.borrow()) {
+            let Operators { longest_ms, most_skew_ms, .. } = &fleet.operators;
+            self.perform(
+                Operation::Restored { lease_ms: Some(longest_ms.get()), skew_ms: Some(most_skew_ms.get()) },
+                false,
+            );
+        }
+    }
+}
+
+impl Operated for World {
+    type Step = Operation;
+    const MOST_CALLS: i64 = 6;
+    const ENDS_IN: usize = 60;
+
+    fn office(&self) -> &Office<Operation> {
+        &self.registered().operators
+    }
+
+    fn store(&self) -> &RefCell<Store> {
+        &self.registered().store
+    }
+
+    fn planned(&self, step: &Operation) -> Operation {
+        step.clone()
+    }
+
+    fn any_operation(&self) -> Option<Operation> {
+        type Choose = fn(&World, &Registered) -> Option<Operation>;
+        let choices: [(usize, Choose); 10] = [
+            (6, Self::any_lease),
+            (3, Self::any_range),
+            (2, Self::any_word),
+            (6, |world, _| world.any_move()),
+            (2, |_, _| Some(Operation::ResetSettings)),
+            (2, Self::any_restored),
+            (4, Self::any_reserve),
+            (3, Self::any_drop),
+            (1, Self::any_mistake),
+            (1, Self::steal),
+        ];
+        self.chooses(Choice::Operator, &choices)(self, self.registered())
+    }
+
+    fn begin(&self, operation: Operation, is_planned: bool) -> AtWork {
+        self.tell(|| format!("an operator begins: {operation:?}"));
+        let Operators { longest_ms, most_skew_ms, office, .. } = &self.registered().operators;
+        let (lease_ms, skew_ms) = match operation {
+            Operation::SetLimits { lease_ms, skew_ms } => (lease_ms, skew_ms),
+            // The next server brings these.
+            Operation::ResetSettings => (Some(DEFAULT_LEASE_MS), Some(DEFAULT_SKEW_MS)),
+            _ => (None, None),
+        };
+        longest_ms.set(longest_ms.get().max(lease_ms.unwrap_or(0)));
+        most_skew_ms.set(most_skew_ms.get().max(skew_ms.unwrap_or(0)));
+        let failovers = office.failovers.get();
+        AtWork { operator: Operator::new(operation, 100), is_planned, failovers, losses: 0, read: RefCell::default() }
+    }
+
+    fn go_on(&self, at_work: &mut AtWork) -> Went {
+        let operation = at_work.operator.operation.clone();
+        let desk = Desk { world: self, fleet: self.registered(), operation: &operation, read: &at_work.read };
+        at_work.operator.go_on(&desk, &mut || self.random.bits())
+    }
+
+    fn operated(&self, at_work: &AtWork, result: Result<Outcome, Refusal>) {
+        let fleet = self.registered();
         let operators = &fleet.operators;
         let operation = &at_work.operator.operation;
         self.tell(|| {
@@ -900,7 +760,7 @@ impl World {
                 if let Operation::SetLimits { lease_ms: Some(lease_ms), .. } = operation {
                     operators.safe_ms.set(operators.safe_ms.get().min(*longest_ms));
                     if self.lies(Lie::UsedAtOnce) {
-                        self.perform(fleet, Operation::SetLease { lease_ms: Some(*lease_ms), skew_ms: None }, false);
+                        self.perform_unless_sealed(Operation::SetLease { lease_ms: Some(*lease_ms), skew_ms: None });
                     } else {
                         operators.raised.set(Some((*lease_ms, changes)));
                     }
@@ -980,36 +840,26 @@ impl World {
         }
     }
 
-    /// Checks what an operator writes.
-    fn check_operator(&self, fleet: &Registered, swap: &Swap) {
-        let store = fleet.store.borrow();
-        let now_ms = self.time_ms() + store.offset_ms;
-        for change in &swap.changes {
-            let Change::Fleet(new) = change else { continue };
-            let is_reset = new.longest_ms == 0 && store.fleet.longest_ms > 0;
-            let known = fleet.known.borrow();
-            let running = known.iter().find(|known| !known.elsewhere && known.until_ms > now_ms.max(known.from_ms));
-            if let Some(running) = running.filter(|_| is_reset) {
-                self.broken(Guarantee::Idle, || format!("settings are reset at {now_ms}, and {running:?} runs"));
-            }
-        }
+    fn any_offset(&self) -> i64 {
+        World::any_offset(self, self.registered())
     }
 
-    /// In the end operators do what has to be done, without faults, and servers reach the registry.
-    pub fn settle_operators(&self, fleet: &Registered) {
-        fleet.operators.at_work.borrow_mut().clear();
-        let perform = |operation, is_planned| self.perform(fleet, operation, is_planned);
-        while let Some(first) = { fleet.operators.plan.borrow().first().cloned() } {
-            perform(first, true);
-        }
-        if fleet.store.borrow().fleet.closed {
-            let moved = fleet.operators.moving.get() == Move::Moved;
-            perform(Operation::Open { moved: Some(moved) }, false);
-        }
-        let is_stolen = |store: &Store| store.numbers.values().any(|record| record.server == 1);
-        if is_stolen(&fleet.store.borrow()) {
-            let Operators { longest_ms, most_skew_ms, .. } = &fleet.operators;
-            perform(Operation::Restored { lease_ms: Some(longest_ms.get()), skew_ms: Some(most_skew_ms.get()) }, false);
-        }
+    fn forget_failed(&self) {
+        self.registered().failed.take();
+    }
+
+    fn adopt_moved(&self, copy: Store) {
+        let fleet = self.registered();
+        // Standbys are made of the new one.
+        self.forget_failed();
+        fleet.kept.set(copy.changes());
+        fleet.late.borrow_mut().clear();
+        fleet.operators.stop();
+        fleet.operators.cuts.set(fleet.operators.cuts.get() + 1);
+        *fleet.store.borrow_mut() = copy;
+    }
+
+    fn forgets_to_close(&self) -> bool {
+        self.random.one_in(8)
     }
 }

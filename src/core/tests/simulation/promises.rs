@@ -23,7 +23,8 @@ pub enum Guarantee {
     /// An id is greater than all ids with the same numbers that must not come again.
     Order,
     /// While a server without backup workers runs, an id is greater than every one whose draw had
-    /// returned before its own began, whatever the databases and the numbers.
+    /// returned before its own began, whatever the databases and the numbers. On one server, the
+    /// values of a tag ascend in the order drawn.
     Ascending,
     /// No id is drawn at or below one that was passed to `snowflake_advance`.
     Advance,
@@ -52,10 +53,33 @@ pub enum Guarantee {
     /// No server stops to draw because of another one that has its number, unless its memory was
     /// copied, or the other one's.
     Alone,
-    /// With right clocks and a registry that answers, every server has a number after a freeze.
+    /// With right clocks and a registry that answers, every server has a number after a freeze. It
+    /// draws from every tag that has values, and as high as a session wishes.
     Live,
     /// An operator resets the settings of a fleet only when all of its leases have ended.
     Idle,
+    /// No value of a tag is drawn twice.
+    Unique,
+    /// No block overlaps one that a server has had.
+    Apart,
+    /// A value is drawn only by a server that the registry has given it to, and for its own tag.
+    Granted,
+    /// A crash loses what is left of two blocks of a tag at most. Blocks whose answers were lost
+    /// do not count.
+    TwoBlocks,
+    /// What is left at a clean stop is given back, except before a block that was reserved later.
+    GivenBack,
+    /// A block has as many values as the tag's steps permit.
+    Steps,
+    /// No server says that the registry has forgotten something, unless it has, and nothing shows
+    /// it.
+    Calm,
+    /// A tag without a jump stops once when the registry may have forgotten something: not again
+    /// after an operator has said where it goes on.
+    Once,
+    /// No block lies below the next value that an operator has set, unless the registry may have
+    /// forgotten that.
+    Raised,
 }
 
 /// What a simulation does wrong on purpose, to show that the checks notice it.
@@ -191,4 +215,82 @@ pub enum Lie {
     AnyFleet,
     /// Another fleet is accepted, and the marks stay.
     AcceptsUnraised,
+    /// A call compares the tags' records alone, and no incarnation afterwards either.
+    NotCompared,
+    /// The answer's incarnation is not looked at.
+    AnyIncarnation,
+    /// A new generation does not move the tags.
+    NoJumps,
+    /// A tag jumps once, however many generations were forgotten.
+    OneJump,
+    /// A generation is one more than the one before, however many timelines there were.
+    NoTimelines,
+    /// A tag jumps by its least step.
+    ShortJump,
+    /// The registry answers before what it has written is durable.
+    NotDurable,
+    /// What is given back is compared by the next value, and not by the nonce.
+    ComparedByValue,
+    /// What is given back is not compared.
+    NotComparedAtAll,
+    /// A server gives back though another one has reserved a block since.
+    AnyReturn,
+    /// What is given back is not taken out of the places.
+    NotTakenOut,
+    /// The blocks survive a crash as they were a while before.
+    BlocksSurvive,
+    /// A session remembers its place, and not the claim.
+    NoClaim,
+    /// Tags are told apart by their names alone.
+    NoId,
+    /// A server forgets up to where it has had values.
+    NothingAbove,
+    /// What a server has given back still counts as had.
+    ReturnsCount,
+    /// The next block is reserved again and again, and only the last one is kept.
+    Wasted,
+    /// A server that stops gives nothing back.
+    NothingBack,
+    /// Blocks are as large as a server wishes.
+    AnyStep,
+    /// A tag that cannot give values is never asked for again.
+    NeverAgain,
+    /// The registry begins a block where a session wishes, also below the values that it has given.
+    WishLowers,
+    /// The registry does not look at what a session wishes.
+    NoWish,
+    /// After a restore, a tag jumps once, however old the backup is.
+    NoAge,
+    /// Servers tell generations apart by their numbers alone.
+    ByNumber,
+    /// An operator sets a jump that is less than what the registry forgets: ten greatest steps.
+    TenSteps,
+    /// After a restore, a tag jumps as if all clocks were right.
+    NoSkew,
+    /// A tag that an operator raises after a restore is of the generation that has not begun yet.
+    WritesGeneration,
+    /// After a restore, an operator writes the fleet's record first, and the tags later.
+    FleetFirst,
+    /// Of two operators who say at once that the registry was restored, each begins a generation.
+    SecondBegins,
+    /// An operator lowers a tag's next value.
+    LowersNext,
+    /// What an operator says of a tag is of the generation before the one that the next server
+    /// begins. So is a tag that is made then.
+    SaysTooEarly,
+    /// An operator says where a tag goes on, and another generation has begun since that was
+    /// chosen.
+    SaysLate,
+    /// An operator changes a tag while the registry is being moved.
+    ChangesClosed,
+    /// A fleet that is made anew is not closed first.
+    LostAtOnce,
+    /// What an operator says of a tag is of the generation that the next server begins.
+    SaysAhead,
+    /// What an operator sets takes the place of the jumps that are due.
+    InPlaceOfJumps,
+    /// A tag whose greatest step is lowered jumps by as many steps as before, so by fewer values.
+    KeepsJump,
+    /// An operator writes a tag's record with the nonce that it had.
+    KeepsNonce,
 }

@@ -279,9 +279,9 @@ impl<'a> Session<'a> {
 
     /// Waits for `wait_ms`, or less.
     fn sleep(&self, wait_ms: i64) -> Result<(), Failure> {
-        let World { random, right_clock, .. } = self.world;
+        let (random, right_clock) = (&self.world.random, self.world.right_clock);
         self.waits.set(self.waits.get() + 1);
-        if self.waits.get() > if *right_clock { 1000 } else { 8 } {
+        if self.waits.get() > if right_clock { 1000 } else { 8 } {
             return Err(Failure::Cancelled);
         }
         self.meanwhile()?;

@@ -1,6 +1,6 @@
 //! How often things happen in one history: each has rates of its own.
 
-use crate::random::Random;
+use crate::kit::random::Random;
 
 /// What happens now and then, once in a number of times that each history draws for itself.
 #[derive(Debug, Clone, Copy)]

@@ -1,7 +1,7 @@
 //! A history: several servers, the time, and the events that happen to them.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::ops::Deref;
 use std::rc::Rc;
 use std::sync::LazyLock;
 
@@ -13,13 +13,14 @@ use snowflake_core::lease::Holder;
 use snowflake_core::mark;
 use snowflake_core::published::{Marks, UNCLAIMED};
 
-use crate::fleet::{Beyond, Registered, bits};
+use crate::course::Course;
+use crate::fleet::{Beyond, Registered};
+use crate::kit::random::Random;
 use crate::log::{Contents, Log, Record};
 use crate::promises::{Guarantee, Lie};
-use crate::random::Random;
 use crate::server::{Config, DATACENTER, Server, Shared};
 use crate::session::{Failure, Session};
-use crate::swarm::{Chance, Choice, Swarm};
+use crate::swarm::{Chance, Choice};
 use crate::told::Words;
 
 /// When histories begin, in milliseconds since 1970.
@@ -27,27 +28,17 @@ const START_MS: i64 = 1_780_000_000_000;
 
 /// Several servers, and everything about them that is random.
 pub struct World {
-    pub random: Random,
+    pub course: Course,
     /// Whether readers ask for the settled id, and what they do. It is separate, so that they
     /// change no history in which there are none.
     pub reads: bool,
     pub readers: Random,
-    /// How often things happen in this history.
-    pub swarm: Swarm,
-    pub lie: Option<Lie>,
     /// Whether all clocks are always right.
     pub right_clock: bool,
     pub max_borrow_ms: i64,
     pub max_clock_jump_ms: i64,
-    /// The promises that were found broken.
-    pub broken: RefCell<Vec<(Guarantee, String)>>,
-    /// How often each event happened.
-    pub counts: RefCell<BTreeMap<&'static str, u64>>,
     /// The fleet, where the servers may lease their numbers.
     pub fleet: Option<Registered>,
-    /// Whether the registry answers everything.
-    pub settles: Cell<bool>,
-    tells: bool,
     pub words: Words,
     /// The servers' layout, and the one that they get by mistake.
     pub layouts: [Layout; 2],
@@ -59,10 +50,14 @@ pub struct World {
     /// The server and database into which a dump is being restored: no session draws there, and
     /// nothing crashes.
     pub restoring: Cell<Option<(usize, usize)>>,
-    /// The right time, in milliseconds since 1970, which also serves as the time since boot.
-    time_ms: Cell<i64>,
-    events: Cell<u64>,
-    depth: Cell<u32>,
+}
+
+impl Deref for World {
+    type Target = Course;
+
+    fn deref(&self) -> &Course {
+        &self.course
+    }
 }
 
 /// Read once: to read them for each history would take a fifth of its time.
@@ -102,13 +97,27 @@ pub enum Story {
     Fleet(Option<Beyond>),
     /// A fleet whose servers are started with another fleet's registry now and then.
     TwoFleets,
+    /// Servers that share tags.
+    Tags,
+    /// The same, where no restore of the registry shows. It may repeat what other servers have
+    /// drawn. On one server values ascend all the same.
+    SilentTags,
+}
+
+impl Story {
+    /// Whether a guarantee holds in these histories.
+    pub fn promises(self, guarantee: Guarantee) -> bool {
+        let needs_no_registry =
+            [Guarantee::Granted, Guarantee::Ascending, Guarantee::TwoBlocks, Guarantee::Steps, Guarantee::Live];
+        self != Self::SilentTags || needs_no_registry.contains(&guarantee)
+    }
 }
 
 impl World {
     /// Returns the world of a seed. With `tells`, it reports what happens.
     pub fn new(seed: u64, story: Story, lie: Option<Lie>, tells: bool) -> Self {
-        let random = Random::new(seed);
-        let swarm = Swarm::new(&random);
+        let course = Course::new(seed, lie, tells, START_MS);
+        let Course { random, .. } = &course;
         let mut layouts = [(); 2].map(|()| random.pick(&*LAYOUTS));
         let right_clock = random.one_in(4);
         let mut max_borrow_ms = random.pick(&[0, 5, 100, 2500]);
@@ -118,7 +127,7 @@ impl World {
             layouts = [random.pick(&*LEASED_LAYOUTS); 2];
             max_borrow_ms = random.pick(&[0, 5, 100, 2500, 3_600_000]);
             fleet = Some(Registered::new(
-                &random,
+                random,
                 layouts[0],
                 right_clock,
                 max_borrow_ms,
@@ -128,37 +137,30 @@ impl World {
             ));
         }
         let readers = Random::new(!seed);
+        let max_clock_jump_ms = random.pick(&[0, DAY_MS, DAY_MS, 60_000]);
+        course.pass(random.of(0..=2000));
         Self {
             // Some of the other lies are so rare that each history counts.
             reads: lie.is_none_or(|lie| READERS.contains(&lie)) && readers.one_in(2),
             readers,
-            swarm,
-            lie,
             right_clock,
             max_borrow_ms,
             fleet,
-            settles: Cell::new(false),
-            max_clock_jump_ms: random.pick(&[0, DAY_MS, DAY_MS, 60_000]),
-            broken: RefCell::default(),
-            counts: RefCell::default(),
-            tells,
+            max_clock_jump_ms,
             words: Words::new(START_MS),
             layouts,
             servers: RefCell::default(),
             first_worker: Cell::new(1),
             dump: RefCell::default(),
             restoring: Cell::new(None),
-            time_ms: Cell::new(START_MS + random.of(0..=2000)),
-            events: Cell::new(1),
-            depth: Cell::new(0),
-            random,
+            course,
         }
     }
 
     /// Runs the history.
     pub fn run(&self) {
         self.tell(|| {
-            let Self { layouts, right_clock, max_borrow_ms, swarm, .. } = self;
+            let (Self { layouts, right_clock, max_borrow_ms, .. }, swarm) = (self, &self.swarm);
             format!("layout {}, max_borrow {max_borrow_ms} ms, right clock: {right_clock}, {swarm:?}", layouts[0])
         });
         let mut log = Log::default();
@@ -184,53 +186,11 @@ impl World {
         self.settle();
     }
 
-    /// Reports what happens, in a replay.
-    pub fn tell(&self, what: impl FnOnce() -> String) {
-        if self.tells {
-            println!("{:>7} {}{}", self.events.get(), "  ".repeat(self.depth.get() as usize), what());
-        }
-    }
-
-    /// Returns true once in `times`, as often as this history has it.
-    pub fn happens(&self, chance: Chance, times: usize) -> bool {
-        self.swarm.one_in(&self.random, chance, times)
-    }
-
-    pub fn lies(&self, lie: Lie) -> bool {
-        self.lie == Some(lie)
-    }
-
-    /// Notes that a promise is broken.
-    pub fn broken(&self, guarantee: Guarantee, what: impl FnOnce() -> String) {
-        let what = what();
-        self.tell(|| format!("BROKEN: {guarantee:?}: {what}"));
-        self.broken.borrow_mut().push((guarantee, what));
-    }
-
-    pub fn count(&self, what: &'static str) {
-        *self.counts.borrow_mut().entry(what).or_default() += 1;
-    }
-
-    /// Returns the next event's number.
-    pub fn event(&self) -> u64 {
-        self.events.set(self.events.get() + 1);
-        self.events.get()
-    }
-
-    pub fn time_ms(&self) -> i64 {
-        self.time_ms.get()
-    }
-
-    pub fn pass(&self, ms: i64) {
-        self.time_ms.set(self.time_ms.get() + ms);
-    }
-
     /// Lets other sessions of a server run, sometimes.
     pub fn meanwhile(&self, server: &Rc<Server>) {
-        if self.settles.get() || self.depth.get() >= 2 || !self.happens(Chance::Meanwhile, 12) || !self.has(server) {
+        if !self.is_disturbed(2, Chance::Meanwhile, 12) || !self.has(server) {
             return;
         }
-        self.depth.set(self.depth.get() + 1);
         let crash = if self.restoring.get().is_some() { 0 } else { 2 };
         type Action = fn(&World, &Rc<Server>);
         let (fleet, writes) = (usize::from(self.fleet.is_some()), usize::from(!server.is_standby()));
@@ -248,23 +208,22 @@ impl World {
             (crash * writes, Self::crash),
             (crash / 2 * writes, Self::fail_over),
         ];
-        self.swarm.weighed(&self.random, Choice::Meanwhile, &actions)(self, server);
-        self.depth.set(self.depth.get() - 1);
+        self.during(|| self.chooses(Choice::Meanwhile, &actions)(self, server));
     }
 
     /// Lets other servers and the registry act while a message to the registry is on its way.
     pub fn message_takes_time(&self, server: &Rc<Server>) {
-        if self.settles.get() || self.depth.get() >= 1 || !self.happens(Chance::WhileSent, 8) {
+        if !self.is_disturbed(1, Chance::WhileSent, 8) {
             return;
         }
-        self.depth.set(self.depth.get() + 1);
-        for _ in 0..self.random.below(4) {
-            self.another_acts(server);
-        }
-        if self.random.one_in(2) {
-            self.disturb_registry(server);
-        }
-        self.depth.set(self.depth.get() - 1);
+        self.during(|| {
+            for _ in 0..self.random.below(4) {
+                self.another_acts(server);
+            }
+            if self.random.one_in(2) {
+                self.disturb_registry(server);
+            }
+        });
     }
 
     pub fn step(&self) {
@@ -315,7 +274,7 @@ impl World {
             (2, Self::copy_sequences),
             (2, Self::reset),
         ];
-        self.swarm.weighed(&self.random, Choice::Step, &actions)(self, &server);
+        self.chooses(Choice::Step, &actions)(self, &server);
     }
 
     /// Returns whether a server is still part of the history: neither dead for good nor dropped
@@ -581,8 +540,7 @@ impl World {
 
     /// Crashes the server, or one of its backends; it recovers from its log.
     pub fn crash(&self, server: &Rc<Server>) {
-        let depth = self.depth.get();
-        self.count(if depth > 0 { "crash within a statement" } else { "crash" });
+        self.count(if self.is_during_a_call() { "crash within a statement" } else { "crash" });
         server.shared().gone.set(true);
         let end = {
             let log = server.log.borrow();
@@ -627,7 +585,7 @@ impl World {
 
     /// Makes the shared memory of a server.
     pub fn new_memory(&self, server: &Server) -> Shared {
-        let memory = if self.fleet.is_some() { bits(&self.random) } else { 0 };
+        let memory = if self.fleet.is_some() { self.random.bits() } else { 0 };
         Shared::new(Generator::new(), server.leases.get(), server.elsewhere.get(), Holder::new(server.name), memory)
     }
 

@@ -82,5 +82,6 @@ mod waiting;
 mod writers;
 
 // From the simulation: the same numbers for the same seed, on every machine.
-#[path = "../../../../src/core/tests/simulation/random.rs"]
+#[allow(dead_code, reason = "the core's tests use all of it")]
+#[path = "../../../../src/core/tests/kit/random.rs"]
 mod random;

@@ -2,24 +2,25 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::ops::Deref;
 use std::rc::Rc;
 
 use snowflake_core::exchange::Failure;
-use snowflake_core::generator::Generator;
 use snowflake_core::layout::Layout;
 use snowflake_core::lease::Holder;
-use snowflake_core::numbers::Numbers;
-use snowflake_core::registry::{DEFAULT_SKEW_MS, SinceIncarnation, TagRecord};
-use snowflake_core::segment::{Block, Directory, END, KnownTag, Place, PlaceRefusal, PlaceView, State, Supply};
+use snowflake_core::registry::{SinceIncarnation, TagRecord};
+use snowflake_core::segment::{Block, END, KnownTag, PlaceRefusal, PlaceView, State, Supply};
 use snowflake_core::tag::Tag;
 
-use crate::ledger::{Broken, Fate, Given, Ids, Ledger};
-use crate::link::{Keeper, Link, Message, NoAnswer, TERMS, Way};
-use crate::operators::{Operators, Step, made};
-use crate::random::Random;
-use crate::registry::{Kind, Store};
-use crate::swarm::{Chance, Choice, Swarm};
-use crate::{Guarantee, Lie};
+use super::ledger::{Broken, Fate, Given, Ids, Ledger};
+use super::link::{Link, Message, NoAnswer, TERMS, Way};
+use super::operators::{FLEET, Operators, Step};
+use crate::course::Course;
+use crate::kit::registry::{Kind, Store, unused_fleet};
+use crate::kit::server::{Connected, Memory};
+use crate::office::Operated;
+use crate::promises::{Guarantee, Lie};
+use crate::swarm::{Chance, Choice};
 
 /// How many places a server has. There are more tags.
 const FEW_PLACES: usize = 3;
@@ -34,12 +35,9 @@ const DEEPEST: u32 = 2;
 /// One life of a server's shared memory.
 pub struct Life {
     pub number: u64,
-    pub places: Vec<Place>,
-    pub directory: RefCell<Directory>,
+    pub memory: Memory,
     supply: RefCell<Box<Supply>>,
     holder: RefCell<Holder>,
-    pub numbers: Numbers,
-    pub generator: Generator,
     /// The place and claim that sessions remember for each tag.
     views: RefCell<BTreeMap<Tag, (usize, u64)>>,
     pub ids: RefCell<Ids>,
@@ -59,12 +57,9 @@ impl Life {
     fn new(number: u64) -> Rc<Self> {
         Rc::new(Self {
             number,
-            places: (0..FEW_PLACES).map(|_| Place::new()).collect(),
-            directory: RefCell::new(Directory::new()),
+            memory: Memory::new(FEW_PLACES),
             supply: RefCell::new(Box::new(Supply::new())),
             holder: RefCell::new(Holder::new(number)),
-            numbers: Numbers::new(),
-            generator: Generator::new(),
             views: RefCell::default(),
             ids: RefCell::default(),
             is_over: Cell::new(false),
@@ -75,18 +70,13 @@ impl Life {
 }
 
 pub struct World {
-    pub random: Random,
-    /// How often things happen in this history.
-    pub swarm: Swarm,
-    pub lie: Option<Lie>,
+    pub course: Course,
     /// Whether a restore does not show.
     pub is_silent: bool,
-    tells: bool,
     pub layout: Layout,
-    pub now_ms: Cell<i64>,
     pub store: RefCell<Store>,
     /// The registry before the last failover, of which another standby may be promoted.
-    failed: RefCell<Option<Store>>,
+    pub failed: RefCell<Option<Store>>,
     /// How many of the registry's changes no failover forgets.
     kept: Cell<usize>,
     /// The greatest generation that any registry of the history has had.
@@ -108,31 +98,30 @@ pub struct World {
     servers: RefCell<Vec<Rc<Life>>>,
     lives: Cell<u64>,
     pub ledger: RefCell<Ledger>,
-    depth: Cell<u32>,
-    pub settles: Cell<bool>,
-    pub broken: RefCell<Vec<Broken>>,
-    pub counts: RefCell<BTreeMap<&'static str, u64>>,
+}
+
+impl Deref for World {
+    type Target = Course;
+
+    fn deref(&self) -> &Course {
+        &self.course
+    }
 }
 
 impl World {
     /// Returns a world in which there is nothing yet.
     pub fn new(seed: u64, is_silent: bool, lie: Option<Lie>, tells: bool) -> Self {
-        let random = Random::new(seed);
-        let swarm = Swarm::new(&random);
-        let now_ms = Cell::new(1_000_000);
+        let course = Course::new(seed, lie, tells, 1_000_000);
+        let Course { random, .. } = &course;
         let kind = random.pick(&[Kind::Postgres, Kind::Postgres, Kind::Synchronous, Kind::Etcd]);
         let kind = if is_silent { Kind::Postgres } else { kind };
-        let fleet = made(kind, random.below(usize::MAX) as u64);
+        let fleet = unused_fleet(kind, FLEET, random.below(usize::MAX) as u64);
         Self {
-            random,
-            swarm,
-            lie,
             is_silent,
-            tells,
             layout: Layout::parse("time:41 worker:10 sequence:12 unit:1ms epoch:1970-01-01T00:00:00Z")
                 .expect("a layout"),
             store: RefCell::new(Store::new(kind, fleet, 0)),
-            now_ms,
+            course,
             failed: RefCell::default(),
             kept: Cell::new(1),
             newest: Cell::new(1),
@@ -141,16 +130,12 @@ impl World {
             said: RefCell::default(),
             restored: RefCell::default(),
             most_restored: Cell::new(0),
-            operators: Operators::new(),
+            operators: Operators::default(),
             away_until_ms: Cell::new(i64::MIN),
             late: RefCell::default(),
             servers: RefCell::default(),
             lives: Cell::new(0),
             ledger: RefCell::default(),
-            depth: Cell::new(0),
-            settles: Cell::new(false),
-            broken: RefCell::default(),
-            counts: RefCell::default(),
         }
     }
 
@@ -171,30 +156,6 @@ impl World {
     pub fn sync(&self) {
         let mut store = self.store.borrow_mut();
         store.synced = store.changes();
-    }
-
-    pub fn bits(&self) -> u64 {
-        self.random.below(usize::MAX) as u64
-    }
-
-    pub fn lies(&self, lie: Lie) -> bool {
-        self.lie == Some(lie)
-    }
-
-    pub fn tell(&self, what: impl FnOnce() -> String) {
-        if self.tells {
-            println!("{}: {}", self.now_ms.get(), what());
-        }
-    }
-
-    pub fn count(&self, event: &'static str) {
-        *self.counts.borrow_mut().entry(event).or_insert(0) += 1;
-    }
-
-    pub fn broken(&self, guarantee: Guarantee, what: impl FnOnce() -> String) {
-        let what = what();
-        self.tell(|| format!("BROKEN {guarantee:?}: {what}"));
-        self.broken.borrow_mut().push((guarantee, what));
     }
 
     pub fn check(&self, broken: impl IntoIterator<Item = Broken>) {
@@ -218,7 +179,7 @@ impl World {
             (30, Self::some_session),
             (14, Self::some_worker),
             (6, Self::some_keeper),
-            (8, Self::pass),
+            (8, Self::pass_some),
             (2, Self::crash),
             (2, Self::stop),
             (1, Self::stop_worker),
@@ -234,20 +195,15 @@ impl World {
         ];
         // Servers wait until an operator has said what has happened to the registry.
         let waits = self.operators.is_sealed() && self.random.one_in(2);
-        let action = if waits { Self::operate } else { self.swarm.weighed(&self.random, Choice::Step, &actions) };
+        let action = if waits { Self::operate } else { self.chooses(Choice::Step, &actions) };
         action(self);
     }
 
     /// Something happens while a message to the registry is under way.
     pub fn meanwhile(&self) {
-        if self.settles.get() || self.depth.get() >= DEEPEST || !self.swarm.one_in(&self.random, Chance::Meanwhile, 4) {
-            return;
+        if self.is_disturbed(DEEPEST, Chance::Meanwhile, 4) {
+            self.during(|| (0..self.random.of(1..=4)).for_each(|_| self.step()));
         }
-        self.depth.set(self.depth.get() + 1);
-        for _ in 0..self.random.of(1..=4) {
-            self.step();
-        }
-        self.depth.set(self.depth.get() - 1);
     }
 
     pub fn start(&self) -> Rc<Life> {
@@ -295,7 +251,7 @@ impl World {
             return;
         }
         let link = Link::new(self, life, false);
-        let kept = holder.keep(&Keeper(&link), &TERMS);
+        let kept = holder.keep(&Connected(&link), &TERMS);
         self.tell(|| format!("life {} keeps its lease: {kept:?}", life.number));
     }
 
@@ -359,11 +315,6 @@ impl World {
         self.forget_failed();
     }
 
-    /// No standby is left over from before a failover.
-    pub fn forget_failed(&self) {
-        self.failed.take();
-    }
-
     /// Servers reach another registry.
     pub fn adopt(&self, store: Store) {
         self.kept.set(store.changes());
@@ -371,25 +322,20 @@ impl World {
         *self.store.borrow_mut() = store;
     }
 
-    /// Returns how far the clock of another machine of the registry is off.
-    pub fn any_offset(&self) -> i64 {
-        self.random.pick(&[-DEFAULT_SKEW_MS / 2, 0, DEFAULT_SKEW_MS / 2])
-    }
-
     /// Returns what becomes of a message.
     pub fn any_way(&self) -> Way {
         let ways = [(16, Way::Through), (1, Way::AnswerLost), (1, Way::Late), (1, Way::Lost)];
-        if self.settles.get() { Way::Through } else { self.swarm.weighed(&self.random, Choice::Way, &ways) }
+        if self.settles.get() { Way::Through } else { self.chooses(Choice::Way, &ways) }
     }
 
     /// Returns a session's view of its tag's place.
     fn view<'a>(&self, life: &'a Life, tag: Tag) -> Option<PlaceView<'a>> {
         let remembered = life.views.borrow().get(&tag).copied();
         let view = match remembered {
-            Some((at, _)) if self.lies(Lie::NoClaim) => life.places[at].view(),
-            Some((at, claim)) => PlaceView::new(&life.places[at], claim),
+            Some((at, _)) if self.lies(Lie::NoClaim) => life.memory.places[at].view(),
+            Some((at, claim)) => PlaceView::new(&life.memory.places[at], claim),
             None => {
-                let Ok((at, view)) = life.directory.borrow_mut().find(&life.places, tag) else {
+                let Ok((at, view)) = life.memory.directory.borrow_mut().find(&life.memory.places, tag) else {
                     self.count("full");
                     return None;
                 };
@@ -445,25 +391,25 @@ impl World {
         if self.lies(Lie::NothingAbove) {
             **supply = Supply::new();
         }
-        let supplied = self.perform(life, |link| supply.supply(link, &mut holder.membership));
+        let supplied = self.work_for(life, |link| supply.supply(link, &mut holder.membership));
         self.tell(|| format!("life {} reserves: {supplied:?}", life.number));
     }
 
     /// Runs a worker up to its end, or to the end of its process.
-    fn perform(
+    fn work_for(
         &self,
         life: &Rc<Life>,
-        work: impl FnOnce(&Link<'_>) -> Result<(), Failure<NoAnswer>>,
+        work: impl FnOnce(&Connected<'_, Link<'_>>) -> Result<(), Failure<NoAnswer>>,
     ) -> Option<Result<(), Failure<NoAnswer>>> {
         let link = Link::new(self, life, true);
-        let result = work(&link);
+        let result = work(&Connected(&link));
         self.write_off_gone(life);
         (!link.has_ended()).then_some(result)
     }
 
     /// What was left of a tag that the registry does not have any more is lost.
     pub fn write_off_gone(&self, life: &Life) {
-        let claimed = life.directory.borrow().claimed(&life.places);
+        let claimed = life.memory.claimed();
         life.ids.borrow_mut().retain(|tag, id| {
             let is_there = claimed.iter().any(|claimed| claimed.tag == *tag);
             if !is_there {
@@ -473,9 +419,9 @@ impl World {
         });
     }
 
-    fn pass(&self) {
+    fn pass_some(&self) {
         let ms = self.random.pick(&[1, 1000, 11_000, 11_000, 20 * 60_000, 40 * 60_000]);
-        self.now_ms.set(self.now_ms.get() + ms);
+        self.pass(ms);
     }
 
     fn end(&self, life: &Rc<Life>) {
@@ -507,9 +453,9 @@ impl World {
         for given in before.remembered.borrow().iter() {
             let ids = before.ids.borrow();
             let Some(tag) = ids.iter().find(|(_, id)| **id == given.id).map(|(tag, _)| *tag) else { continue };
-            let Ok((at, _)) = after.directory.borrow_mut().find(&after.places, tag) else { continue };
-            if let Some(room) = after.places[at].room() {
-                after.places[at].fill(room, given.block);
+            let Ok((at, _)) = after.memory.directory.borrow_mut().find(&after.memory.places, tag) else { continue };
+            if let Some(room) = after.memory.places[at].room() {
+                after.memory.places[at].fill(room, given.block);
                 after.ids.borrow_mut().insert(tag, given.id);
                 for _ in 0..given.block.count {
                     self.draw(after, tag, 1);
@@ -543,7 +489,7 @@ impl World {
         let before = supply.clone();
         let given = match self.lies(Lie::NothingBack) {
             true => Some(Ok(())),
-            false => self.perform(life, |link| supply.give_back(link, &mut holder.membership)),
+            false => self.work_for(life, |link| supply.give_back(link, &mut holder.membership)),
         };
         if self.lies(Lie::ReturnsCount) {
             *supply = before;
@@ -590,19 +536,18 @@ impl World {
     /// While a message about a tag is under way, another server reserves and draws, and the
     /// registry forgets just that.
     pub fn overtake(&self, tag: Tag) {
-        if self.settles.get() || self.depth.get() >= DEEPEST || !self.swarm.one_in(&self.random, Chance::Meanwhile, 30)
-        {
+        if !self.is_disturbed(DEEPEST, Chance::Meanwhile, 30) {
             return;
         }
-        self.depth.set(self.depth.get() + 1);
-        let (life, changes) = (self.any_server(), self.store.borrow().changes());
-        (0..3).for_each(|_| _ = self.draw(&life, tag, 4));
-        self.supply(&life);
-        (0..3).for_each(|_| _ = self.draw(&life, tag, 4));
-        if changes > TAGS.len() && self.store.borrow().changes() > changes {
-            self.restore_to(changes);
-        }
-        self.depth.set(self.depth.get() - 1);
+        self.during(|| {
+            let (life, changes) = (self.any_server(), self.store.borrow().changes());
+            (0..3).for_each(|_| _ = self.draw(&life, tag, 4));
+            self.supply(&life);
+            (0..3).for_each(|_| _ = self.draw(&life, tag, 4));
+            if changes > TAGS.len() && self.store.borrow().changes() > changes {
+                self.restore_to(changes);
+            }
+        });
     }
 
     /// A session takes over values that were drawn elsewhere, and wants only greater ones. These
@@ -630,14 +575,14 @@ impl World {
         for _ in 0..most_draws {
             let Some(view) = self.view(life, tag).filter(|view| view.claim() == first.claim()) else { return false };
             let at = life.views.borrow()[&tag].0;
-            life.directory.borrow_mut().wish(&life.places, at, view.claim(), least);
+            life.memory.directory.borrow_mut().wish(&life.memory.places, at, view.claim(), least);
             let below = view.find(1).map_or(1, |found| least.saturating_sub(found.run().first));
             if below <= 0 {
                 self.count("taken over");
                 return true;
             }
             if !self.draw(life, tag, below as u32) {
-                self.now_ms.set(self.now_ms.get() + 1000);
+                self.pass(1000);
                 self.supply(life);
             }
         }
@@ -646,7 +591,7 @@ impl World {
 
     /// A late message arrives.
     fn deliver(&self) {
-        if self.now_ms.get() < self.away_until_ms.get() || self.operators.is_sealed() {
+        if self.time_ms() < self.away_until_ms.get() || self.operators.is_sealed() {
             return;
         }
         let (of_servers, of_operators) = (self.late.borrow().len(), self.operators.late.borrow().len());
@@ -663,7 +608,7 @@ impl World {
     }
 
     fn cut_off(&self) {
-        let until_ms = self.now_ms.get() + self.random.pick(&[1, 1000, 15_000, 3_600_000]);
+        let until_ms = self.time_ms() + self.random.pick(&[1, 1000, 15_000, 3_600_000]);
         self.count("cut off");
         if self.random.one_in(2) {
             self.away_until_ms.set(until_ms);
@@ -686,7 +631,7 @@ impl World {
     /// A promotion and a restore take some seconds, so that generations do not follow each other
     /// faster than tags jump ([`TagRecord::restored`]).
     fn pass_some_seconds(&self) {
-        self.now_ms.set(self.now_ms.get() + 3000);
+        self.pass(3000);
     }
 
     /// A standby is promoted that has so many changes.
@@ -811,7 +756,7 @@ impl World {
         self.settle_tags();
         // Time for every server to look at its tags, and for what could give nothing.
         for _ in 0..3 {
-            self.now_ms.set(self.now_ms.get() + 11_000);
+            self.pass(11_000);
             servers.iter().for_each(|life| self.keep(life));
             servers.iter().for_each(|life| self.supply(life));
         }
@@ -831,7 +776,7 @@ impl World {
                 self.count("settled");
                 return self.settle_wish(life, tag);
             }
-            self.now_ms.set(self.now_ms.get() + 1000);
+            self.pass(1000);
             self.supply(life);
         }
         let is_full = self.view(life, tag).is_none();

@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use snowflake_core::operate::{Failure, Operation, Outcome, Refusal, Turn};
 use snowflake_core::registry::{Reading, Store, Swap, SwapAnswer, Wanted};
 
-use crate::stepped::Stepped;
+use super::stepped::Stepped;
 
 /// An operator who performs one operation.
 pub struct Operator {

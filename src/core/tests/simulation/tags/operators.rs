@@ -1,26 +1,28 @@
-//! What operators do to tags and to the fleet, at any moment, and two of them at once. The
+//! What operators do to tags and to their fleet (`simulation/office.rs` says how they work). The
 //! decisions are the real ones (`operate.rs`). What the pages forbid, no operator does here.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::ops::Deref;
 
 use snowflake_core::operate::{Began, Operation, Outcome, Refusal, decide, lost_fleet, new_fleet};
 use snowflake_core::registry::{
-    self, Change, DEFAULT_LEASE_MS, DEFAULT_SKEW_MS, Fleet, FleetLimits, Incarnation, NumberKey, Reading,
-    SinceIncarnation, Swap, SwapAnswer, TagRecord, Wanted,
+    self, Change, DEFAULT_LEASE_MS, DEFAULT_SKEW_MS, FleetLimits, Incarnation, NumberKey, Reading, SinceIncarnation,
+    Swap, SwapAnswer, TagRecord, Wanted,
 };
 use snowflake_core::segment::END;
 use snowflake_core::tag::Tag;
 
-use crate::Lie;
-use crate::link::{NoAnswer, Way};
-use crate::operator::{Operator, Went};
-use crate::registry::{Kind, Store};
-use crate::swarm::{Chance, Choice};
-use crate::world::{TAGS, World};
+use super::link::{NoAnswer, Way};
+use super::world::{TAGS, World};
+use crate::kit::operator::{Operator, Went};
+use crate::kit::registry::Store;
+use crate::office::{AtWork, Move, Office, Operated, Read};
+use crate::promises::Lie;
+use crate::swarm::Choice;
 
 /// The fleet's uuid.
-const FLEET: u128 = 1;
+pub const FLEET: u128 = 1;
 
 /// The greatest step that a tag has.
 const GREATEST: u32 = 206;
@@ -37,20 +39,6 @@ pub enum Step {
     Raise(Tag),
 }
 
-/// How far a move of the registry has come.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Move {
-    None,
-    /// An operator has closed the fleet in the old registry, after so many failovers.
-    Closed(u32),
-    /// It is copied, after so many failovers.
-    Copied(u32),
-    /// Servers reach the new one.
-    Moved,
-    /// An operator has opened it, perhaps without an answer, after so many failovers.
-    Opening(u32),
-}
-
 /// A message of an operator to the registry.
 pub struct Sent {
     swap: Swap,
@@ -60,77 +48,28 @@ pub struct Sent {
     is_second: bool,
 }
 
-/// An operator at work.
-pub struct AtWork {
-    operator: Operator,
-    /// Whether servers wait for this.
-    is_planned: bool,
-    /// How often the registry had failed over when the operator has begun.
-    failovers: u32,
-    /// How often it may have forgotten something by then.
-    losses: u64,
-    read: RefCell<Option<Read>>,
-}
-
-/// What an operator has read.
-#[derive(Clone)]
-struct Read {
-    /// What the registry held.
-    real: Reading,
-    /// The same, as a lie may have changed it.
-    told: Reading,
-    /// The fleet's generation when the operator has read it first.
-    began: u64,
-    /// How often the registry may have forgotten something by then.
-    losses: u64,
-}
-
 /// What operators know, and do.
+#[derive(Default)]
 pub struct Operators {
-    at_work: RefCell<Vec<AtWork>>,
-    /// What has to be done before servers reach the registry, in this order.
-    plan: RefCell<Vec<Step>>,
-    moving: Cell<Move>,
-    /// The copy of the registry that is moved.
-    copy: RefCell<Option<Store>>,
-    /// How often the registry was restored or moved.
-    registries: Cell<u32>,
-    /// How often it has failed over.
-    pub failovers: Cell<u32>,
+    office: Office<Step>,
     pub late: RefCell<Vec<Sent>>,
     /// How many blocks were given of any tag when an operator has changed a tag.
     changed: RefCell<BTreeMap<u64, usize>>,
 }
 
+impl Deref for Operators {
+    type Target = Office<Step>;
+
+    fn deref(&self) -> &Office<Step> {
+        &self.office
+    }
+}
+
 impl Operators {
-    #[allow(clippy::new_without_default, reason = "made once, for a world")]
-    pub fn new() -> Self {
-        Self {
-            at_work: RefCell::default(),
-            plan: RefCell::default(),
-            moving: Cell::new(Move::None),
-            copy: RefCell::default(),
-            registries: Cell::new(0),
-            failovers: Cell::new(0),
-            late: RefCell::default(),
-            changed: RefCell::default(),
-        }
-    }
-
-    /// Whether no server reaches the registry, because an operator has not said yet what has
-    /// happened to it.
-    pub fn is_sealed(&self) -> bool {
-        !self.plan.borrow().is_empty()
-    }
-
-    /// The registry is another one, to which this has to be done before servers reach it. Whoever
-    /// restores or moves it sees to it that no operator is at work.
+    /// The registry is another one, to which this has to be done before servers reach it.
     pub fn plan(&self, plan: Vec<Step>) {
-        self.registries.set(self.registries.get() + 1);
-        self.at_work.borrow_mut().clear();
         self.late.borrow_mut().clear();
-        self.moving.set(Move::None);
-        self.plan.replace(plan);
+        self.office.replan(plan);
     }
 
     /// Whether an operator has changed a tag since a block was given. Its nonce is another one
@@ -161,7 +100,7 @@ impl registry::Store for Desk<'_> {
         if is_said(self.operation) && self.read.borrow().is_none() && self.losses != world.losses() {
             return Err(NoAnswer);
         }
-        let real = world.store.borrow().read(wanted, world.now_ms.get());
+        let real = world.store.borrow().read(wanted, world.time_ms());
         let mut told = real.clone();
         self.lie_about_reading(&mut told);
         let began = self.read.borrow().as_ref().map_or(real.fleet.generation, |read| read.began);
@@ -205,7 +144,7 @@ impl Desk<'_> {
         let Self { world, .. } = self;
         let registry = world.operators.registries.get();
         world.meanwhile();
-        let is_away = world.now_ms.get() < world.away_until_ms.get() && !world.settles.get();
+        let is_away = world.time_ms() < world.away_until_ms.get() && !world.settles.get();
         if is_away || registry != world.operators.registries.get() {
             return Err(NoAnswer);
         }
@@ -247,7 +186,7 @@ impl Desk<'_> {
         let is_part = !swap.changes.iter().any(|change| matches!(change, Change::Fleet(_)));
         if world.lies(Lie::FleetFirst) && is_restored && is_part {
             // The record alone, and the tags later.
-            let whole = decide(self.operation, &Began::at(real), real, &mut || world.bits());
+            let whole = decide(self.operation, &Began::at(real), real, &mut || world.random.bits());
             let whole = whole.map(|decision| decision.changes).unwrap_or_default();
             let fleet = whole.into_iter().filter(|change| matches!(change, Change::Fleet(_)));
             swap.changes = fleet.collect();
@@ -316,144 +255,8 @@ impl World {
 
     /// An operator begins something, or goes on with it.
     pub fn operate(&self) {
-        if self.is_silent || self.settles.get() {
-            return;
-        }
-        let at_work = self.operators.at_work.borrow().len();
-        let next = match at_work {
-            0 => self.next_work(),
-            1 if self.random.one_in(3) => self.same_work().or_else(|| self.next_work()),
-            _ => {
-                let at = self.random.below(at_work);
-                Some(self.operators.at_work.borrow_mut().swap_remove(at))
-            }
-        };
-        if let Some(at_work) = next {
-            self.work(at_work);
-        }
-    }
-
-    /// An operator goes on for some calls.
-    fn work(&self, mut at_work: AtWork) {
-        let registry = self.operators.registries.get();
-        for _ in 0..self.random.of(1..=8) {
-            if registry != self.operators.registries.get() {
-                return;
-            }
-            if is_said(&at_work.operator.operation)
-                && at_work.read.borrow().is_none()
-                && at_work.losses != self.losses()
-            {
-                return;
-            }
-            if self.swarm.one_in(&self.random, Chance::ProcessEnds, 30) {
-                self.count("operator ends");
-                return;
-            }
-            match self.go_on(&mut at_work) {
-                Went::On => {}
-                Went::Unanswered if self.random.one_in(4) => return,
-                Went::Unanswered => {}
-                Went::Over(result) => return self.operated(&at_work, result),
-            }
-        }
-        if registry == self.operators.registries.get() {
-            self.operators.at_work.borrow_mut().push(at_work);
-        }
-    }
-
-    pub fn go_on(&self, at_work: &mut AtWork) -> Went {
-        let operation = at_work.operator.operation.clone();
-        let desk = Desk { world: self, operation: &operation, losses: at_work.losses, read: &at_work.read };
-        let went = at_work.operator.go_on(&desk, &mut || self.bits());
-        let is_late = match operation {
-            Operation::SetTag { .. } => self.lies(Lie::SaysLate),
-            _ => self.lies(Lie::SecondBegins),
-        };
-        if is_late && matches!(went, Went::Over(Err(Refusal::GenerationBegan { .. }))) {
-            at_work.operator = Operator::new(operation, 100);
-            return Went::On;
-        }
-        went
-    }
-
-    pub fn begin(&self, operation: Operation, is_planned: bool) -> AtWork {
-        self.tell(|| format!("an operator begins: {operation:?}"));
-        let most_changes = self.random.pick(&[1, 2, 3, 100]);
-        let (failovers, losses) = (self.operators.failovers.get(), self.losses());
-        AtWork {
-            operator: Operator::new(operation, most_changes),
-            is_planned,
-            failovers,
-            losses,
-            read: RefCell::default(),
-        }
-    }
-
-    /// Performs an operation at once, as far as the registry answers.
-    pub fn perform_operation(&self, operation: Operation, is_planned: bool) {
-        let mut at_work = self.begin(operation, is_planned);
-        let registry = self.operators.registries.get();
-        while registry == self.operators.registries.get() {
-            match self.go_on(&mut at_work) {
-                Went::On => {}
-                Went::Unanswered => return,
-                Went::Over(result) => return self.operated(&at_work, result),
-            }
-        }
-    }
-
-    /// Returns the same that another operator is doing, or nothing. Where a tag goes on was not
-    /// chosen before the registry has forgotten something.
-    fn same_work(&self) -> Option<AtWork> {
-        let at_work = self.operators.at_work.borrow();
-        let other = at_work.first().filter(|other| self.random.one_in(2) && other.losses == self.losses())?;
-        Some(self.begin(other.operator.operation.clone(), other.is_planned))
-    }
-
-    /// Returns what an operator does next.
-    fn next_work(&self) -> Option<AtWork> {
-        if let Some(step) = { self.operators.plan.borrow().first().cloned() } {
-            let is_at_work = self.operators.at_work.borrow().iter().any(|at_work| at_work.is_planned);
-            return (!is_at_work).then(|| self.begin(self.planned(&step), true));
-        }
-        type Choose = fn(&World) -> Option<Operation>;
-        let (waits, is_empty) = {
-            let store = self.store.borrow();
-            // Servers wait for whoever has closed the fleet.
-            (store.fleet.closed && self.random.one_in(2), store.tags.is_empty())
-        };
-        let choices: [(usize, Choose); 7] = [
-            (3, Self::any_existence),
-            (8, Self::any_jump),
-            (4, Self::any_steps),
-            (4, Self::any_move),
-            (2, Self::any_restored),
-            (1, Self::any_reserve),
-            // It was not.
-            (1, |world| Some(world.lost())),
-        ];
-        let chosen = || self.swarm.weighed(&self.random, Choice::Operator, &choices);
-        let choose = match (waits, is_empty) {
-            (true, _) => Self::any_move,
-            (false, true) => Self::any_existence,
-            (false, false) => chosen(),
-        };
-        let operation = choose(self)?;
-        Some(self.begin(operation, false))
-    }
-
-    /// Returns the operation for a step of the plan.
-    fn planned(&self, step: &Step) -> Operation {
-        match *step {
-            Step::Restored => self.restored(),
-            Step::Lost => self.lost(),
-            Step::Open => Operation::Open { moved: Some(false) },
-            Step::Raise(tag) => {
-                let record = self.store.borrow().tags.get(&tag).copied();
-                let next = record.map(|record| self.said_next(&record));
-                Operation::SetTag { tag, next, least: None, greatest: None, jump: None }
-            }
+        if !self.is_silent && !self.settles.get() {
+            self.some_operator();
         }
     }
 
@@ -479,12 +282,13 @@ impl World {
             let incarnation = Incarnation { store: store.incarnation.store + 7, ..store.incarnation };
             (store.kind, incarnation, self.any_offset())
         };
-        let mut new = new_fleet(self.bits().into(), incarnation, self.bits());
+        let mut new = new_fleet(self.random.bits().into(), incarnation, self.random.bits());
         let mut plan = vec![Step::Lost];
         if self.random.one_in(2) {
             new.uuid = FLEET;
-            let now_ms = self.now_ms.get() + offset_ms;
-            new = lost_fleet(&new, now_ms, DEFAULT_LEASE_MS, DEFAULT_SKEW_MS, self.bits()).expect("limits that can be");
+            let now_ms = self.time_ms() + offset_ms;
+            new = lost_fleet(&new, now_ms, DEFAULT_LEASE_MS, DEFAULT_SKEW_MS, self.random.bits())
+                .expect("limits that can be");
             plan.clear();
         }
         self.lose();
@@ -497,7 +301,7 @@ impl World {
     /// Keeps a number from being leased.
     fn any_reserve(&self) -> Option<Operation> {
         let number = NumberKey::new(None, self.random.of(0..=3));
-        let until_ms = self.now_ms.get() + self.random.pick(&[-5000, 0, 3000, 3_600_000]);
+        let until_ms = self.time_ms() + self.random.pick(&[-5000, 0, 3000, 3_600_000]);
         Some(Operation::Reserve { number, until_ms, force: false })
     }
 
@@ -527,7 +331,7 @@ impl World {
     /// Makes a tag before the history begins.
     pub fn insert(&self, tag: Tag) {
         self.settles.set(true);
-        self.perform_operation(self.create(tag), false);
+        self.perform(self.create(tag), false);
         self.settles.set(false);
     }
 
@@ -589,73 +393,109 @@ impl World {
         self.knows_restores().then(|| self.restored())
     }
 
-    /// Goes on with a move to another registry, or gives it up.
-    fn any_move(&self) -> Option<Operation> {
-        let Operators { moving, failovers, copy, .. } = &self.operators;
-        let is_closed = self.store.borrow().fleet.closed;
-        let give_up = Operation::Open { moved: Some(false) };
-        match moving.get() {
-            // It was closed without an answer, or what has opened it is forgotten.
-            Move::None if is_closed => Some(give_up),
-            Move::None => Some(Operation::Close),
-            // A failover may have forgotten it, and show an older record that is closed, too. Or
-            // another operator has opened it.
-            Move::Closed(then) | Move::Copied(then) if then != failovers.get() || !is_closed => {
-                moving.set(Move::None);
-                None
+    /// In the end operators do what has to be done, without faults.
+    pub fn settle_operators(&self) {
+        self.operators.late.borrow_mut().clear();
+        self.settle_plan();
+    }
+
+    /// In the end there is a tag, and every tag has a jump.
+    pub fn settle_tags(&self) {
+        if self.store.borrow().tags.is_empty() {
+            self.perform(self.create(self.any_tag()), false);
+        }
+        let tags: Vec<_> = TAGS.iter().map(|tag| Tag::new(tag).unwrap()).collect();
+        for tag in tags {
+            let record = self.store.borrow().tags.get(&tag).copied();
+            if let Some(record) = record.filter(|record| record.jump.is_none()) {
+                self.perform(self.set_jump(tag, &record), false);
             }
-            Move::Closed(_) if self.random.one_in(5) => {
-                moving.set(Move::None);
-                Some(give_up)
-            }
-            Move::Closed(_) => {
-                copy.replace(Some(self.store.borrow().clone()));
-                moving.set(Move::Copied(failovers.get()));
-                None
-            }
-            Move::Copied(_) => {
-                self.move_registry();
-                None
-            }
-            Move::Opening(then) if then != failovers.get() => {
-                // Servers may have reserved since, and the registry may have lost both.
-                moving.set(Move::None);
-                Some(give_up)
-            }
-            Move::Moved | Move::Opening(_) => {
-                // No standby is left over from before a failover.
-                self.forget_failed();
-                moving.set(Move::Opening(failovers.get()));
-                Some(Operation::Open { moved: Some(true) })
+        }
+    }
+}
+
+impl Operated for World {
+    type Step = Step;
+    const MOST_CALLS: i64 = 8;
+    const ENDS_IN: usize = 30;
+
+    fn office(&self) -> &Office<Step> {
+        &self.operators
+    }
+
+    fn store(&self) -> &RefCell<Store> {
+        &self.store
+    }
+
+    fn planned(&self, step: &Step) -> Operation {
+        match *step {
+            Step::Restored => self.restored(),
+            Step::Lost => self.lost(),
+            Step::Open => Operation::Open { moved: Some(false) },
+            Step::Raise(tag) => {
+                let record = self.store.borrow().tags.get(&tag).copied();
+                let next = record.map(|record| self.said_next(&record));
+                Operation::SetTag { tag, next, least: None, greatest: None, jump: None }
             }
         }
     }
 
-    /// Lets all servers reach the copy of the registry, on another machine, if the old one is
-    /// closed since.
-    fn move_registry(&self) {
-        let Some(mut copy) = self.operators.copy.take() else { return };
-        if self.store.borrow().fleet.version != copy.fleet.version {
-            self.operators.moving.set(Move::None);
-            return;
-        }
-        self.tell(|| "the registry is moved".to_owned());
-        self.count("moved");
-        copy.incarnation.store += 7;
-        if copy.kind == Kind::Etcd {
-            copy.incarnation.counts = [1, 1];
-        }
-        copy.offset_ms = self.any_offset();
-        copy.synced = copy.changes();
-        self.late.borrow_mut().clear();
-        self.operators.plan(Vec::new());
-        self.operators.moving.set(Move::Moved);
-        self.adopt(copy);
+    fn any_operation(&self) -> Option<Operation> {
+        type Choose = fn(&World) -> Option<Operation>;
+        let (waits, is_empty) = {
+            let store = self.store.borrow();
+            // Servers wait for whoever has closed the fleet.
+            (store.fleet.closed && self.random.one_in(2), store.tags.is_empty())
+        };
+        let choices: [(usize, Choose); 7] = [
+            (3, Self::any_existence),
+            (8, Self::any_jump),
+            (4, Self::any_steps),
+            (4, Self::any_move),
+            (2, Self::any_restored),
+            (1, Self::any_reserve),
+            // It was not.
+            (1, |world| Some(world.lost())),
+        ];
+        let chosen = || self.chooses(Choice::Operator, &choices);
+        let choose = match (waits, is_empty) {
+            (true, _) => Self::any_move,
+            (false, true) => Self::any_existence,
+            (false, false) => chosen(),
+        };
+        choose(self)
     }
 
-    /// Takes what has come of an operation.
+    fn go_on(&self, at_work: &mut AtWork) -> Went {
+        let operation = at_work.operator.operation.clone();
+        let desk = Desk { world: self, operation: &operation, losses: at_work.losses, read: &at_work.read };
+        let went = at_work.operator.go_on(&desk, &mut || self.random.bits());
+        let is_late = match operation {
+            Operation::SetTag { .. } => self.lies(Lie::SaysLate),
+            _ => self.lies(Lie::SecondBegins),
+        };
+        if is_late && matches!(went, Went::Over(Err(Refusal::GenerationBegan { .. }))) {
+            at_work.operator = Operator::new(operation, 100);
+            return Went::On;
+        }
+        went
+    }
+
+    fn begin(&self, operation: Operation, is_planned: bool) -> AtWork {
+        self.tell(|| format!("an operator begins: {operation:?}"));
+        let most_changes = self.random.pick(&[1, 2, 3, 100]);
+        let (failovers, losses) = (self.operators.failovers.get(), self.losses());
+        AtWork {
+            operator: Operator::new(operation, most_changes),
+            is_planned,
+            failovers,
+            losses,
+            read: RefCell::default(),
+        }
+    }
+
     fn operated(&self, at_work: &AtWork, result: Result<Outcome, Refusal>) {
-        let Operators { plan, moving, .. } = &self.operators;
+        let Office { plan, moving, .. } = self.office();
         let operation = &at_work.operator.operation;
         self.tell(|| format!("an operator is done: {operation:?}: {result:?}"));
         let losses = at_work.read.borrow().as_ref().map(|read| read.losses);
@@ -716,35 +556,33 @@ impl World {
         }
         // It may be made again before any server has seen that it was gone.
         if let (Ok(Outcome::TagDropped { tag, .. }), true) = (&result, self.random.one_in(2)) {
-            self.perform_operation(self.create(*tag), false);
+            self.perform(self.create(*tag), false);
         }
     }
 
-    /// In the end operators do what has to be done, without faults.
-    pub fn settle_operators(&self) {
-        self.operators.at_work.borrow_mut().clear();
-        self.operators.late.borrow_mut().clear();
-        while let Some(step) = { self.operators.plan.borrow().first().cloned() } {
-            self.perform_operation(self.planned(&step), true);
-        }
-        if self.store.borrow().fleet.closed {
-            let moved = self.operators.moving.get() == Move::Moved;
-            self.perform_operation(Operation::Open { moved: Some(moved) }, false);
-        }
+    // Where a tag goes on was not chosen before the registry has forgotten something.
+    fn same_work(&self) -> Option<AtWork> {
+        let at_work = self.operators.at_work.borrow();
+        let other = at_work.first().filter(|other| self.random.one_in(2) && other.losses == self.losses())?;
+        Some(self.begin(other.operator.operation.clone(), other.is_planned))
     }
 
-    /// In the end there is a tag, and every tag has a jump.
-    pub fn settle_tags(&self) {
-        if self.store.borrow().tags.is_empty() {
-            self.perform_operation(self.create(self.any_tag()), false);
-        }
-        let tags: Vec<_> = TAGS.iter().map(|tag| Tag::new(tag).unwrap()).collect();
-        for tag in tags {
-            let record = self.store.borrow().tags.get(&tag).copied();
-            if let Some(record) = record.filter(|record| record.jump.is_none()) {
-                self.perform_operation(self.set_jump(tag, &record), false);
-            }
-        }
+    fn gives_up(&self, at_work: &AtWork) -> bool {
+        is_said(&at_work.operator.operation) && at_work.read.borrow().is_none() && at_work.losses != self.losses()
+    }
+
+    fn any_offset(&self) -> i64 {
+        self.random.pick(&[-DEFAULT_SKEW_MS / 2, 0, DEFAULT_SKEW_MS / 2])
+    }
+
+    fn forget_failed(&self) {
+        self.failed.take();
+    }
+
+    fn adopt_moved(&self, copy: Store) {
+        self.late.borrow_mut().clear();
+        self.operators.plan(Vec::new());
+        self.adopt(copy);
     }
 }
 
@@ -759,11 +597,4 @@ fn is_said(operation: &Operation) -> bool {
 fn next_generation(reading: &Reading) -> u64 {
     let Reading { fleet, incarnation, now_ms, .. } = reading;
     fleet.begin_generation(*incarnation, *now_ms, FleetLimits::default(), 0).generation
-}
-
-/// Returns the fleet of a world, which no server has used.
-pub fn made(kind: Kind, version: u64) -> Fleet {
-    let (timeline, counts) = if kind == Kind::Etcd { (0, [2, 3]) } else { (1, [0; 2]) };
-    let incarnation = Incarnation { store: 1, timeline, counts };
-    Fleet { loses_nothing: kind == Kind::Synchronous, ..new_fleet(FLEET, incarnation, version) }
 }

@@ -5,22 +5,19 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use snowflake_core::clock::Clock;
-use snowflake_core::exchange::Member;
 use snowflake_core::layout::Layout;
-use snowflake_core::lease::{self, LeaseTerms, SharedWords};
+use snowflake_core::lease::{LeaseNotice, LeaseTerms};
 use snowflake_core::membership::FleetNotice;
-use snowflake_core::registry::{
-    self, Change, MemberTerms, Reading, SinceIncarnation, Swap, SwapAnswer, TagRecord, Wanted, WantedTags,
-};
-use snowflake_core::segment::{Ask, Block, Claimed, Grant, Place, State, SuppliedServer, SupplyNotice};
+use snowflake_core::registry::{Change, Reading, SinceIncarnation, Swap, SwapAnswer, TagRecord, Wanted, WantedTags};
+use snowflake_core::segment::{Ask, Block, Claimed, Grant, State, SupplyNotice};
 use snowflake_core::tag::Tag;
 
-use crate::ledger::{Fate, Given};
-use crate::registry::Kind;
+use super::ledger::{Fate, Given};
+use super::world::{Life, World};
+use crate::kit::registry::Kind;
+use crate::kit::server::{Memory, Notice, Process};
+use crate::promises::{Guarantee, Lie};
 use crate::swarm::Chance;
-use crate::world::{Life, World};
-use crate::{Guarantee, Lie};
 
 /// What may happen to a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -110,7 +107,7 @@ impl<'a> Link<'a> {
         let Self { world, life, .. } = self;
         world.write_off_gone(life);
         let answered = self.answered.take();
-        let ends = self.may_end && !world.settles.get() && world.swarm.one_in(&world.random, Chance::ProcessEnds, 100);
+        let ends = self.may_end && !world.settles.get() && world.happens(Chance::ProcessEnds, 100);
         if ends && !self.has_ended.replace(true) {
             world.count("process ends");
             // What the process was told last, it has not noted yet.
@@ -127,7 +124,7 @@ impl<'a> Link<'a> {
     fn way(&self) -> Result<Way, NoAnswer> {
         let Self { world, life, .. } = self;
         world.meanwhile();
-        let is_cut_off = world.now_ms.get() < world.away_until_ms.get().max(life.cut_off_until_ms.get());
+        let is_cut_off = world.time_ms() < world.away_until_ms.get().max(life.cut_off_until_ms.get());
         if life.is_over.get() || is_cut_off || world.operators.is_sealed() {
             world.count("no answer");
             return Err(NoAnswer);
@@ -144,7 +141,7 @@ impl<'a> Link<'a> {
     fn lie_about(&self, tag: Tag, record: &mut TagRecord, generation: u64) {
         let Self { world, life, .. } = self;
         let Some(lie) = world.lie else { return };
-        let claimed = || life.directory.borrow().claimed(&life.places).into_iter().find(|claimed| claimed.tag == tag);
+        let claimed = || life.memory.claimed().into_iter().find(|claimed| claimed.tag == tag);
         match lie {
             Lie::NoJumps => record.generation = generation,
             Lie::OneJump if record.generation < generation => record.generation = generation - 1,
@@ -169,10 +166,10 @@ impl<'a> Link<'a> {
         for tag in tags {
             let store = world.store.borrow();
             let Some(record) = store.tags.get(tag).copied() else { continue };
-            let (id, generation, nonce) = (Some(record.id), store.fleet.generation, world.bits());
+            let (id, generation, nonce) = (Some(record.id), store.fleet.generation, world.random.bits());
             let (above, least) = (i64::MIN, i64::MIN);
             let ask = Ask { tag: *tag, id, step: Some(1), above, least, generation, was: None, nonce };
-            let (grant, new) = record.answer(&ask, &store.fleet, world.now_ms.get());
+            let (grant, new) = record.answer(&ask, &store.fleet, world.time_ms());
             drop(store);
             if let (Grant::Block { block, .. }, Some(new)) = (grant, new) {
                 world.give(self.life, *tag, &new, block, Fate::Had);
@@ -187,7 +184,7 @@ impl<'a> Link<'a> {
         for (tag, read, _, meaning) in message.tags() {
             let Meaning::GivenBack(first) = meaning else { continue };
             let at = self.claimed().into_iter().find(|claimed| claimed.tag == tag);
-            let Some(place) = at.map(|at| &self.life.places[at.place]) else { continue };
+            let Some(place) = at.map(|at| &self.life.memory.places[at.place]) else { continue };
             let count = read.next.saturating_sub(first) as u32;
             if let Some(room) = place.room().filter(|_| count > 0) {
                 place.fill(room, Block { first, count });
@@ -279,8 +276,53 @@ impl World {
     }
 }
 
-impl registry::Store for Link<'_> {
-    type Error = NoAnswer;
+impl Process for Link<'_> {
+    type NoAnswer = NoAnswer;
+
+    fn memory(&self) -> &Memory {
+        &self.life.memory
+    }
+
+    fn layout(&self) -> &Layout {
+        &self.world.layout
+    }
+
+    fn now_ms(&self) -> i64 {
+        self.world.time_ms()
+    }
+
+    fn nonce(&self) -> u64 {
+        self.world.random.bits()
+    }
+
+    fn claimed(&self) -> Vec<Claimed> {
+        let mut claimed = self.life.memory.claimed();
+        if self.world.lies(Lie::NeverAgain) {
+            claimed.retain(|claimed| self.life.memory.places[claimed.place].state() != State::NoJump);
+        }
+        if self.world.lies(Lie::NoWish) {
+            claimed.iter_mut().for_each(|claimed| claimed.least = i64::MIN);
+        }
+        claimed
+    }
+
+    fn report(&self, notice: Notice) -> Result<(), NoAnswer> {
+        let Self { world, life, .. } = self;
+        let is_lease = matches!(notice, Notice::Lease(_));
+        if !is_lease {
+            self.lives()?;
+        }
+        world.tell(|| format!("  life {} reports {notice:?}", life.number));
+        match notice {
+            Notice::Fleet(FleetNotice::Adopted(_)) => world.count("adopted"),
+            Notice::Fleet(FleetNotice::Forgot(_)) => world.count("forgot"),
+            Notice::Lease(LeaseNotice::Acquired(_)) => world.count("leased"),
+            Notice::Lease(LeaseNotice::Older(_)) => world.count("lease forgotten"),
+            Notice::Lease(_) => {}
+            Notice::Supply(notice) => self.note(notice),
+        }
+        if is_lease { Ok(()) } else { self.lives() }
+    }
 
     fn read(&self, wanted: &Wanted) -> Result<Reading, NoAnswer> {
         self.lives()?;
@@ -290,7 +332,7 @@ impl registry::Store for Link<'_> {
         if self.way()? != Way::Through {
             return self.answer_lost();
         }
-        let mut reading = self.world.store.borrow().read(wanted, self.world.now_ms.get());
+        let mut reading = self.world.store.borrow().read(wanted, self.world.time_ms());
         let real = reading.tags.clone();
         let going_on = real.iter().filter(|(_, record)| self.world.goes_on(record)).map(|(tag, _)| *tag);
         self.going_on.replace(going_on.collect());
@@ -368,124 +410,10 @@ impl registry::Store for Link<'_> {
 /// The settings for leases.
 pub const TERMS: LeaseTerms = LeaseTerms { max_borrow_ms: 100 };
 
-/// The same server, which also leases its worker number.
-pub struct Keeper<'a>(pub &'a Link<'a>);
-
-impl Clock for Keeper<'_> {
-    fn now_ms(&self) -> i64 {
-        self.0.world.now_ms.get()
-    }
-}
-
-impl registry::Store for Keeper<'_> {
-    type Error = NoAnswer;
-
-    fn read(&self, wanted: &Wanted) -> Result<Reading, NoAnswer> {
-        self.0.read(wanted)
-    }
-
-    fn swap(&self, swap: &Swap) -> Result<SwapAnswer, NoAnswer> {
-        self.0.swap(swap)
-    }
-}
-
-impl Member for Keeper<'_> {
-    type End = NoAnswer;
-
-    fn member(&self) -> MemberTerms {
-        self.0.member()
-    }
-
-    fn nonce(&self) -> u64 {
-        self.0.nonce()
-    }
-
-    fn report_fleet(&self, notice: FleetNotice) -> Result<(), NoAnswer> {
-        self.0.report_fleet(notice)
-    }
-}
-
-impl lease::LeasingServer for Keeper<'_> {
-    fn layout(&self) -> &Layout {
-        &self.0.world.layout
-    }
-
-    fn datacenter(&self) -> Option<i64> {
-        None
-    }
-
-    fn has_backup(&self) -> bool {
-        false
-    }
-
-    fn words(&self) -> SharedWords<'_> {
-        let Life { numbers, generator, .. } = &**self.0.life;
-        SharedWords { numbers, generator, marks: &[] }
-    }
-
-    fn report(&self, notice: lease::LeaseNotice) -> Result<(), NoAnswer> {
-        let Link { world, life, .. } = self.0;
-        world.tell(|| format!("  life {} reports {notice:?}", life.number));
-        match notice {
-            lease::LeaseNotice::Acquired(_) => world.count("leased"),
-            lease::LeaseNotice::Older(_) => world.count("lease forgotten"),
-            _ => {}
-        }
-        Ok(())
-    }
-}
-
-impl Member for Link<'_> {
-    type End = NoAnswer;
-
-    fn member(&self) -> MemberTerms {
-        lease::member(&self.world.layout, false)
-    }
-
-    fn nonce(&self) -> u64 {
-        self.world.bits()
-    }
-
-    fn report_fleet(&self, notice: FleetNotice) -> Result<(), NoAnswer> {
-        self.lives()?;
+impl Link<'_> {
+    /// Counts a notice, and checks it.
+    fn note(&self, notice: SupplyNotice) {
         let Self { world, life, .. } = self;
-        world.tell(|| format!("  life {} reports {notice:?}", life.number));
-        world.count(match notice {
-            FleetNotice::Adopted(_) => "adopted",
-            FleetNotice::Forgot(_) => "forgot",
-        });
-        self.lives()
-    }
-}
-
-impl SuppliedServer for Link<'_> {
-    fn places(&self) -> &[Place] {
-        &self.life.places
-    }
-
-    fn claimed(&self) -> Vec<Claimed> {
-        let mut claimed = self.life.directory.borrow().claimed(&self.life.places);
-        if self.world.lies(Lie::NeverAgain) {
-            claimed.retain(|claimed| self.life.places[claimed.place].state() != State::NoJump);
-        }
-        if self.world.lies(Lie::NoWish) {
-            claimed.iter_mut().for_each(|claimed| claimed.least = i64::MIN);
-        }
-        claimed
-    }
-
-    fn unwish(&self, place: usize, claim: u64, least: i64) {
-        self.life.directory.borrow_mut().unwish(&self.life.places, place, claim, least);
-    }
-
-    fn running_ms(&self) -> i64 {
-        self.world.now_ms.get()
-    }
-
-    fn report(&self, notice: SupplyNotice) -> Result<(), NoAnswer> {
-        self.lives()?;
-        let Self { world, life, .. } = self;
-        world.tell(|| format!("  life {} reports {notice:?}", life.number));
         world.count(match notice {
             SupplyNotice::Jumped { .. } => "jumped",
             SupplyNotice::Gone(_) => "gone",
@@ -506,6 +434,5 @@ impl SuppliedServer for Link<'_> {
             SupplyNotice::Unusable { .. } => "unusable",
             SupplyNotice::GivenBack { .. } => "given back",
         });
-        self.lives()
     }
 }

@@ -28,6 +28,11 @@ impl Random {
         ((u128::from(self.next()) * end as u128) >> 64) as usize
     }
 
+    /// Returns a number that no other call is expected to return.
+    pub fn bits(&self) -> u64 {
+        self.below(usize::MAX) as u64
+    }
+
     /// Returns true once in `times`.
     pub fn one_in(&self, times: usize) -> bool {
         self.below(times) == 0

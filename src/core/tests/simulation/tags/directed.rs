@@ -6,19 +6,21 @@ use std::rc::Rc;
 use snowflake_core::operate::Operation;
 use snowflake_core::tag::Tag;
 
-use crate::Lie;
-use crate::operator::Went;
-use crate::operators::made;
-use crate::registry::{Kind, Store};
-use crate::world::{Life, TAGS, World};
+use super::operators::FLEET;
+use super::world::{Life, TAGS, World};
+use crate::course::Course;
+use crate::kit::operator::Went;
+use crate::kit::registry::{Kind, Store, unused_fleet};
+use crate::office::Operated;
+use crate::promises::Lie;
 
 /// Returns a world with a registry in PostgreSQL, and one tag, which has these steps and this jump.
 fn calm(lie: Option<Lie>, steps: (u32, u32), jump: Option<u32>) -> (World, Tag) {
     let world = World::new(1, false, lie, crate::number("SEED").is_some());
-    world.store.replace(Store::new(Kind::Postgres, made(Kind::Postgres, 1), 0));
+    world.store.replace(Store::new(Kind::Postgres, unused_fleet(Kind::Postgres, FLEET, 1), 0));
     world.settles.set(true);
     let tag = Tag::new(TAGS[0]).unwrap();
-    world.perform_operation(Operation::CreateTag { tag, next: 1, steps, jump }, false);
+    world.perform(Operation::CreateTag { tag, next: 1, steps, jump }, false);
     (world, tag)
 }
 
@@ -31,22 +33,22 @@ fn draw_some(world: &World, life: &Rc<Life>, tag: Tag) {
 
 /// A tag's blocks become smaller, and servers use as many values as before. A failover forgets more
 /// of these small blocks than the tag has steps to jump.
-pub fn blocks_become_smaller_before_a_failover(lie: Option<Lie>) -> World {
+pub fn blocks_become_smaller_before_a_failover(lie: Option<Lie>) -> Course {
     let (world, tag) = calm(lie, (100, 100), Some(3));
     let (least, greatest) = (Some(10), Some(10));
-    world.perform_operation(Operation::SetTag { tag, next: None, least, greatest, jump: None }, false);
+    world.perform(Operation::SetTag { tag, next: None, least, greatest, jump: None }, false);
     let changes = world.store.borrow().changes();
     let (before, after) = (world.start(), world.start());
     draw_some(&world, &before, tag);
     world.promote(changes);
     draw_some(&world, &after, tag);
     assert!(world.counts.borrow()["jumped"] > 0, "the tag jumps");
-    world
+    world.course
 }
 
 /// An operator raises a tag without a jump. Before that is written, a server reserves blocks
 /// beyond, and a failover forgets them. Another server has noted that when the operator goes on.
-pub fn the_registry_forgets_what_an_operator_did_not_know(lie: Option<Lie>) -> World {
+pub fn the_registry_forgets_what_an_operator_did_not_know(lie: Option<Lie>) -> Course {
     let (world, tag) = calm(lie, (10, 10), None);
     let (before, after) = (world.start(), world.start());
     world.supply(&before);
@@ -59,29 +61,29 @@ pub fn the_registry_forgets_what_an_operator_did_not_know(lie: Option<Lie>) -> W
     world.keep(&after);
     while matches!(world.go_on(&mut operator), Went::On) {}
     draw_some(&world, &after, tag);
-    world
+    world.course
 }
 
 /// A fleet without tags is made anew. Before that is written, another operator makes a tag.
-pub fn a_tag_is_made_while_a_fleet_is_made_anew(lie: Option<Lie>) -> World {
+pub fn a_tag_is_made_while_a_fleet_is_made_anew(lie: Option<Lie>) -> Course {
     let world = World::new(1, false, lie, crate::number("SEED").is_some());
-    world.store.replace(Store::new(Kind::Postgres, made(Kind::Postgres, 1), 0));
+    world.store.replace(Store::new(Kind::Postgres, unused_fleet(Kind::Postgres, FLEET, 1), 0));
     world.settles.set(true);
     let tag = Tag::new(TAGS[0]).unwrap();
     let (before, after) = (world.start(), world.start());
     let lost = Operation::Lost { lease_ms: 600_000, skew_ms: 60_000, uuid: None };
-    world.perform_operation(lost.clone(), false);
+    world.perform(lost.clone(), false);
     world.supply(&before);
     world.draw(&before, tag, 1);
     world.supply(&before);
     world.supply(&before);
     let mut operator = world.begin(lost, false);
     assert!(matches!(world.go_on(&mut operator), Went::On), "it reads");
-    world.perform_operation(Operation::CreateTag { tag, next: 1, steps: (10, 10), jump: Some(1000) }, false);
+    world.perform(Operation::CreateTag { tag, next: 1, steps: (10, 10), jump: Some(1000) }, false);
     let changes = world.store.borrow().changes();
     while matches!(world.go_on(&mut operator), Went::On) {}
     draw_some(&world, &before, tag);
     world.promote(changes);
     draw_some(&world, &after, tag);
-    world
+    world.course
 }

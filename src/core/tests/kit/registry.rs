@@ -5,9 +5,11 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
+use snowflake_core::layout::Layout;
+use snowflake_core::operate::new_fleet;
 use snowflake_core::registry::{
-    Change, Fleet, Incarnation, NumberKey, NumberRecord, Reading, Swap, SwapAnswer, TagRecord, Wanted, WantedNumbers,
-    WantedTags,
+    Change, DEFAULT_LEASE_MS, DEFAULT_SKEW_MS, Fleet, Incarnation, NumberKey, NumberRecord, Reading, Swap, SwapAnswer,
+    TagRecord, Wanted, WantedNumbers, WantedTags,
 };
 use snowflake_core::tag::Tag;
 
@@ -107,7 +109,6 @@ impl Store {
     }
 
     /// Compares and swaps, for a server.
-    #[allow(dead_code, reason = "where a lie may change the comparison, it is a step of its own")]
     pub fn swap(&mut self, swap: &Swap) -> SwapAnswer {
         if self.compares(swap, false) { self.write(swap.changes.clone()) } else { SwapAnswer::Refused }
     }
@@ -135,7 +136,6 @@ impl Store {
     }
 
     /// Returns the fleet's records, in the order written, each with the number of its swap.
-    #[allow(dead_code, reason = "the other simulation uses it")]
     pub fn fleets(&self) -> impl Iterator<Item = (usize, Fleet)> {
         self.log.iter().enumerate().flat_map(|(at, changes)| {
             changes.iter().filter_map(move |change| match change {
@@ -146,7 +146,6 @@ impl Store {
     }
 
     /// Returns the nonces of all tags' records, in the order written.
-    #[allow(dead_code, reason = "the other simulation uses it")]
     pub fn tag_nonces(&self) -> impl Iterator<Item = u64> {
         self.log.iter().flatten().filter_map(|change| match change {
             Change::Tag { record: Some(record), .. } => Some(record.nonce),
@@ -165,5 +164,23 @@ impl Store {
         copy.incarnation = self.incarnation;
         copy.dropped = self.dropped.clone();
         copy
+    }
+}
+
+/// Returns the fleet of a registry of this kind, which no server has used.
+pub fn unused_fleet(kind: Kind, uuid: u128, version: u64) -> Fleet {
+    let counts = if kind == Kind::Etcd { [2, 3] } else { [0; 2] };
+    let loses_nothing = kind == Kind::Synchronous;
+    Fleet { loses_nothing, ..new_fleet(uuid, Incarnation { store: 1, timeline: 1, counts }, version) }
+}
+
+/// Returns the same fleet, to which its first server has brought layout, range and limits.
+pub fn used_fleet(kind: Kind, layout: &Layout, backup: bool, numbers: i64) -> Fleet {
+    Fleet {
+        layout: Some((layout.fingerprint(), backup)),
+        range: Some((0, numbers - 1)),
+        longest_ms: DEFAULT_LEASE_MS,
+        skew_ms: DEFAULT_SKEW_MS,
+        ..unused_fleet(kind, 1, 1)
     }
 }

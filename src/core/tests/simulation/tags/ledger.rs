@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use snowflake_core::segment::Block;
 use snowflake_core::tag::Tag;
 
-use crate::Guarantee;
+use crate::promises::Guarantee;
 
 /// What has become of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
