@@ -584,7 +584,7 @@ mod tests {
     #[test]
     fn wrong_values_are_refused_with_their_form() {
         for (words, why) in [
-            ("set-lease --lease 10", "is not a length of time; write it as"),
+            ("set-lease --lease 10", "is not a length of time from 0 s to a thousand years; write it as"),
             ("set-lease", "--lease"),
             ("set-limits", "--skew"),
             ("set-range 5", "<LAST>"),

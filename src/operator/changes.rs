@@ -76,9 +76,9 @@ impl Changed {
 pub fn lines(changes: &[Changed]) -> Vec<String> {
     let line = |Changed { record, field, old, new }: &Changed| {
         let [was, is] = [old, new].map(|value| value.as_ref().map_or("none".to_owned(), |value| shown(field, value)));
-        // A record that is made or deleted also has values that are none.
-        let is_told = old.is_some() && new.is_some() || was != is;
-        is_told.then(|| format!("{record} {field}: {was} -> {is}"))
+        // A record that is made or deleted also has values that are none, and two instants may lie
+        // within a second.
+        (was != is).then(|| format!("{record} {field}: {was} -> {is}"))
     };
     changes.iter().filter_map(line).collect()
 }

@@ -184,7 +184,7 @@ pub fn lost(
     let found = look(registry, changing.dry_run)?;
     if found == Found::Fleet {
         let change = Change { command: "lost", fleet, store: registry, changing, has_person };
-        return change.perform(&operation, random).map(|said| with_uuid(said, uuid));
+        return change.perform(&operation, random);
     }
     let is_new = found == Found::Nothing;
     // What is not made yet has no clock.
@@ -192,7 +192,7 @@ pub fn lost(
     let made_anew = |now_ms: i64| lost_fleet(&blank, now_ms, lease_ms, skew_ms, blank.version).map_err(forbidden);
     let schema = is_new.then(|| "The schema \"snowflake_registry\" is made.".to_owned());
     // A uuid that is not given is another one each time.
-    let mut told = told_of_lost(fleet, &made_anew(now_ms().map_err(failed)?)?, uuid);
+    let mut told = told_of_lost(fleet, &made_anew(now_ms().map_err(failed)?)?);
     told.changes.retain(|changed| uuid.is_some() || changed.field != "uuid");
     told.said.splice(0..0, schema.clone());
     if changing.dry_run {
@@ -209,8 +209,7 @@ pub fn lost(
     let mut said = if is_new && fleet == FIRST_FLEET {
         // The file has made it. No server has a right yet.
         let change = Change { command: "lost", fleet, store: registry, changing: yes, has_person };
-        let said = change.perform(&operation, random).map_err(|report| said_of_change(report, false, true))?;
-        with_uuid(said, uuid)
+        change.perform(&operation, random).map_err(|report| said_of_change(report, false, true))?
     } else {
         // In one step, because servers may reach it at once.
         let (_, now_ms) = registry.now().map_err(|error| said_of_change(failed(error), false, is_new))?;
@@ -219,7 +218,7 @@ pub fn lost(
             let report = refused(format!("fleet \"{fleet}\" was made meanwhile")).hint("Run this again.");
             return Err(said_of_change(report, false, is_new));
         }
-        told_of_lost(fleet, &new, uuid).done()
+        told_of_lost(fleet, &new).done()
     };
     said.lines.splice(0..0, schema);
     if !grants.is_empty() {
@@ -230,12 +229,10 @@ pub fn lost(
 }
 
 /// Says what making a fleet anew changes.
-fn told_of_lost(fleet: &str, new: &Fleet, uuid: Option<u128>) -> Told {
-    let Fleet { generation, freeze_ms, uuid: own, closed: is_closed, .. } = *new;
-    let outcome = Outcome::Lost { generation, freeze_ms, uuid: own, is_closed };
-    let mut said = words::consequence(&outcome, None);
-    said.extend(uuid.is_none().then(|| OTHER_FLEET.to_owned()));
-    Told { changes: values(fleet, new), said }
+fn told_of_lost(fleet: &str, new: &Fleet) -> Told {
+    let Fleet { generation, freeze_ms, uuid, closed: is_closed, .. } = *new;
+    let outcome = Outcome::Lost { generation, freeze_ms, uuid, is_closed };
+    Told { changes: values(fleet, new), said: words::consequence(&outcome, None) }
 }
 
 /// Returns the values of a fleet that is made, but those that the registry itself knows.
@@ -243,15 +240,6 @@ fn values(fleet: &str, new: &Fleet) -> Vec<Changed> {
     let mut changes = differences(&format!("fleet \"{fleet}\""), None, Some(record::fleet(new)));
     changes.retain(|changed| !["store", "timeline", "term", "unseen"].contains(&changed.field.as_str()));
     changes
-}
-
-/// Of a fleet that is made anew without its uuid.
-const OTHER_FLEET: &str =
-    "To servers it is another fleet than the lost one. For the same one, run this again with --uuid.";
-
-fn with_uuid(mut said: Said, uuid: Option<u128>) -> Said {
-    said.lines.extend(uuid.is_none().then(|| OTHER_FLEET.to_owned()));
-    said
 }
 
 /// The registry writes its own into a fleet that is made.

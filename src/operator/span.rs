@@ -25,9 +25,9 @@ impl Span {
         let ms = text.trim().parse().and_then(|span: jiff::Span| span.to_duration(days()));
         match ms.map(|duration| i64::try_from(duration.as_millis())) {
             Ok(Ok(ms @ 0..=LONGEST_MS)) => Ok(Self(ms)),
-            Ok(_) => Err(format!("\"{text}\" is not from 0 s to a thousand years")),
-            Err(_) => Err(format!(
-                "\"{text}\" is not a length of time; write it as '10 min', '90s', '1h30m', '2 days' or '500 ms'"
+            _ => Err(format!(
+                "\"{text}\" is not a length of time from 0 s to a thousand years; write it as '10 min', '90s', '1h30m', \
+                 '2 days' or '500 ms'"
             )),
         }
     }
@@ -90,15 +90,23 @@ mod tests {
     #[test]
     fn what_is_not_a_length_is_refused_with_its_form() {
         // A month has no length by itself.
-        for text in ["", "10", "min", "10 mn", "1 month", "1 s\0", "99999999999999999999 s"] {
+        for text in [
+            "",
+            "10",
+            "min",
+            "10 mn",
+            "1 month",
+            "1 s\0",
+            "99999999999999999999 s",
+            "-10 min",
+            "10 min ago",
+            "365250 d 1 ms",
+        ] {
             let error = Span::parse(text).unwrap_err();
             assert!(
                 error.starts_with(&format!("\"{text}\" is not a length of time")) && error.contains("10 min"),
                 "{error}"
             );
-        }
-        for text in ["-10 min", "10 min ago", "365250 d 1 ms"] {
-            assert!(Span::parse(text).unwrap_err().ends_with("is not from 0 s to a thousand years"), "{text}");
         }
     }
 

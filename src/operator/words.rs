@@ -70,12 +70,13 @@ pub fn consequence(outcome: &Outcome, before: Option<&Fleet>) -> Vec<String> {
                 ));
             }
         }
-        Outcome::LosesNothingSet { loses_nothing: true } => said.push(
-            "If a failover promotes a standby that lacks the last changes, two servers lease one number, and ids \
-             repeat."
-                .to_owned(),
-        ),
-        Outcome::Closed { .. } => said.push(
+        Outcome::LosesNothingSet { loses_nothing: true } if before.is_some_and(|before| !before.loses_nothing) => said
+            .push(
+                "If a failover promotes a standby that lacks the last changes, two servers lease one number, and ids \
+                 repeat."
+                    .to_owned(),
+            ),
+        Outcome::Closed { was_closed: false } => said.push(
             "Nothing is leased or renewed while the fleet is closed. Servers draw ids until their leases end."
                 .to_owned(),
         ),
@@ -104,6 +105,11 @@ pub fn consequence(outcome: &Outcome, before: Option<&Fleet>) -> Vec<String> {
                  further apart, than you say, ids repeat.",
                 Shown(*freeze_ms)
             ));
+            said.push(
+                "If servers show another uuid than the fleet's, in the column \"fleet\" of snowflake_lease, they refuse \
+                 to draw: run this again with that --uuid."
+                    .to_owned(),
+            );
             said.extend(is_closed.then(|| STILL_CLOSED.to_owned()));
         }
         Outcome::Reserved { number: reserved, until_ms } => said.push(format!(
@@ -120,7 +126,7 @@ pub fn consequence(outcome: &Outcome, before: Option<&Fleet>) -> Vec<String> {
                 said.push(on_loss(record));
             }
         }
-        Outcome::NumbersDropped { before_ms, count } => {
+        Outcome::NumbersDropped { before_ms, count: count @ 1.. } => {
             let numbers = if *count == 1 { "1 number".to_owned() } else { format!("{count} numbers") };
             said.push(format!(
                 "The records of {numbers} are deleted, whose leases ended by {}. This cannot be undone.",
@@ -133,8 +139,10 @@ pub fn consequence(outcome: &Outcome, before: Option<&Fleet>) -> Vec<String> {
             was.next
         )),
         Outcome::LeaseSet { .. }
-        | Outcome::LosesNothingSet { loses_nothing: false }
-        | Outcome::Opened { was_closed: false, .. } => {}
+        | Outcome::LosesNothingSet { .. }
+        | Outcome::Closed { was_closed: true }
+        | Outcome::Opened { was_closed: false, .. }
+        | Outcome::NumbersDropped { count: 0, .. } => {}
     }
     said
 }
@@ -545,6 +553,7 @@ mod tests {
             (Outcome::LosesNothingSet { loses_nothing: true }, &["two servers lease one number, and ids repeat"]),
             (Outcome::LosesNothingSet { loses_nothing: false }, &[]),
             (Outcome::Closed { was_closed: false }, &["Nothing is leased or renewed", "until their leases end"]),
+            (Outcome::Closed { was_closed: true }, &[]),
             (Outcome::Opened { was_closed: true, moved: false }, &["moved copy of this registry that was opened"]),
             (Outcome::Opened { was_closed: true, moved: true }, &["moved whole", "ids repeat"]),
             (Outcome::Opened { was_closed: false, moved: false }, &[]),
@@ -560,7 +569,7 @@ mod tests {
             ),
             (
                 Outcome::Lost { generation: 1_795_521_600, freeze_ms: NOW_MS, uuid: 1, is_closed: true },
-                &["leased for ids before 2026-11-24 12:00:00Z", "ids repeat", "The fleet is still closed."],
+                &["leased for ids before 2026-11-24 12:00:00Z", "with that --uuid", "The fleet is still closed."],
             ),
             (
                 Outcome::Reserved { number: NumberKey::new(None, 5), until_ms: NOW_MS },
@@ -580,6 +589,7 @@ mod tests {
                 &["Draws of tag \"invoices\" fail within 20 seconds", "below 4001, values come twice"],
             ),
             (Outcome::NumbersDropped { before_ms: NOW_MS, count: 2 }, &["The records of 2 numbers are deleted"]),
+            (Outcome::NumbersDropped { before_ms: NOW_MS, count: 0 }, &[]),
         ]
     }
 
