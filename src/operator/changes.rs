@@ -330,6 +330,15 @@ mod tests {
     }
 
     #[test]
+    fn a_value_that_is_written_as_before_is_no_line() {
+        let told = |written_ms| {
+            let new = record::tag(&TagRecord { written_ms, ..TAG });
+            lines(&differences("x", Some(record::tag(&TAG)), Some(new))).len()
+        };
+        assert_eq!([1, 1000].map(|ms| told(TAG.written_ms + ms)), [0, 1]);
+    }
+
+    #[test]
     fn the_random_values_of_a_record_are_not_shown() {
         let old = number(NOW_MS, NOW_MS + 1);
         let other = NumberRecord { nonce: old.nonce + 1, ..old };
