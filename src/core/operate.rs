@@ -220,13 +220,6 @@ pub enum Outcome {
     },
     /// The next server brings layout and backup numbers. Limits are as for a new fleet.
     SettingsReset {
-        /// The range, if it stays because it was not all of the layout.
-        range: Option<(i64, i64)>,
-        /// How long leases are, in milliseconds, if that is less than for a new fleet.
-        lease_ms: Option<i64>,
-        /// How far apart clocks are taken to be, in milliseconds, if that is less than for a new
-        /// fleet.
-        skew_ms: Option<i64>,
         /// Whether the fleet is closed, as it was before.
         is_closed: bool,
     },
@@ -296,8 +289,6 @@ pub struct Restored {
     pub jumped: Vec<JumpedTag>,
     /// Tags that give no values until their next value is set, and that value.
     pub stopped: Vec<(Tag, i64)>,
-    /// Leases that end later than any may.
-    pub cut: Vec<CutLease>,
 }
 
 /// A tag that jumps ahead because the registry was restored.
@@ -309,17 +300,6 @@ pub struct JumpedTag {
     pub from: i64,
     /// The next value that it gives.
     pub to: i64,
-}
-
-/// A lease that ends later than any may, and ends earlier now.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct CutLease {
-    /// Which number.
-    pub number: NumberKey,
-    /// Where it ended, in milliseconds since 1970.
-    pub until_ms: i64,
-    /// Where it ends now, in milliseconds since 1970.
-    pub becomes_ms: i64,
 }
 
 /// Why an operation is not performed. Nothing is changed, unless a variant says something else.

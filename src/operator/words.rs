@@ -90,7 +90,7 @@ pub fn consequence(outcome: &Outcome, before: Option<&Fleet>) -> Vec<String> {
              ids repeat."
                 .to_owned(),
         ),
-        Outcome::SettingsReset { is_closed, .. } => {
+        Outcome::SettingsReset { is_closed } => {
             said.push(
                 "The next server that starts decides the layout of the fleet's ids. A database in which a wrong server \
                  has drawn ids refuses another layout."
@@ -534,7 +534,7 @@ mod tests {
             used_lease_ms: 600_000,
             used_skew_ms: 60_000,
         };
-        let reset = |is_closed| Outcome::SettingsReset { range: None, lease_ms: None, skew_ms: None, is_closed };
+        let reset = |is_closed| Outcome::SettingsReset { is_closed };
         let restored = Restored {
             freeze_ms: NOW_MS + 720_000,
             jumped: vec![JumpedTag { tag: tag(), from: 1, to: 2 }],
@@ -654,6 +654,9 @@ mod tests {
                 assert!(said.join(" ").contains(text), "{text}: {said:?}");
             }
         }
+        // It was declared before.
+        let declared = Fleet { loses_nothing: true, ..fleet() };
+        assert_eq!(consequence(&Outcome::LosesNothingSet { loses_nothing: true }, Some(&declared)).len(), 0);
     }
 
     #[test]

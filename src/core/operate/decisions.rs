@@ -6,9 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{
-    CutLease, JUMPS, JumpedTag, KEPT_AHEAD_MS, LEASES_MS, Operation, Outcome, Refusal, Restored, SKEWS_MS, STEPS,
-};
+use super::{JUMPS, JumpedTag, KEPT_AHEAD_MS, LEASES_MS, Operation, Outcome, Refusal, Restored, SKEWS_MS, STEPS};
 use crate::identity::Identity;
 use crate::layout::{Field, Layout};
 use crate::registry::{
@@ -349,15 +347,15 @@ fn reset_settings(began: &Began, reading: &Reading, random: &mut dyn FnMut() -> 
     // lose. So what is used stays.
     let (longest_ms, skew_ms) = fleet.limits_ms();
     let known = Fleet { longest_ms, skew_ms, ..fleet };
-    let less = |used_ms: i64, default_ms: i64| Some(used_ms).filter(|used_ms| *used_ms < default_ms);
+    let less = |used_ms: i64, default_ms: i64| if used_ms < default_ms { used_ms } else { 0 };
     let lease_ms = less(known.used_lease_ms(), DEFAULT_LEASE_MS);
-    let skew_ms = less(known.used_skew_ms(), DEFAULT_SKEW_MS);
+    let clock_skew_ms = less(known.used_skew_ms(), DEFAULT_SKEW_MS);
     let is_closed = stays_closed(began, &fleet);
-    let outcome = Outcome::SettingsReset { range, lease_ms, skew_ms, is_closed };
+    let outcome = Outcome::SettingsReset { is_closed };
     if !fleet.closed {
         return Ok(Decision { is_last: false, ..whole(Fleet { closed: true, ..fleet }, outcome, random) });
     }
-    let used = Fleet { lease_ms: lease_ms.unwrap_or(0), clock_skew_ms: skew_ms.unwrap_or(0), ..fleet };
+    let used = Fleet { lease_ms, clock_skew_ms, ..fleet };
     let new = Fleet { layout: None, range, closed: is_closed, longest_ms: 0, skew_ms: 0, ..used };
     Ok(whole(new, outcome, random))
 }
@@ -391,7 +389,6 @@ fn restored(
         if record.until_ms <= freeze_ms || is_kept(record) {
             continue;
         }
-        outcome.cut.push(CutLease { number: *number, until_ms: record.until_ms, becomes_ms: freeze_ms });
         // The nonce stays, so that a server that lives recognizes its lease.
         let cut = NumberRecord { from_ms: record.from_ms.min(freeze_ms), until_ms: freeze_ms, ..*record };
         changes.push(Change::Number { number: *number, was: Some(record.nonce), record: cut });

@@ -9,7 +9,7 @@
 //! steps before, and one that ends in between leaves nothing that another has to mend.
 
 use super::decisions::{Began, Decision, decide};
-use super::{CutLease, JumpedTag, Operation, Outcome, Refusal, Restored};
+use super::{JumpedTag, Operation, Outcome, Refusal, Restored};
 use crate::exchange::{self, Swapped};
 use crate::registry::{
     Change, Fleet, Incarnation, MOST_CHANGES, NumberKey, NumberRecord, Reading, SinceIncarnation, Store,
@@ -196,17 +196,13 @@ impl Turn {
     fn note_part(&mut self, Part { changes, done, .. }: &Part) {
         for change in changes {
             match change {
-                Change::Number { number, .. } => {
-                    self.so_far.cut.retain(|cut| cut.number != *number);
-                    self.so_far.cut.extend(done.cut.iter().filter(|cut| cut.number == *number));
-                }
                 Change::Tag { tag, record: Some(record), .. } => {
                     self.so_far.jumped.retain(|jumped| jumped.tag != *tag);
                     self.so_far.jumped.extend(done.jumped.iter().filter(|jumped| jumped.tag == *tag));
                     self.began.as_mut().map(|began| began.raised.insert(*tag, (record.id, record.next)));
                 }
                 Change::DropNumber { .. } => self.dropped += 1,
-                Change::Tag { record: None, .. } | Change::Fleet(_) => {}
+                Change::Tag { record: None, .. } | Change::Number { .. } | Change::Fleet(_) => {}
             }
         }
     }
@@ -220,14 +216,11 @@ impl Turn {
             Outcome::Restored(last) => last,
             outcome => return outcome,
         };
-        let Restored { mut jumped, mut cut, .. } = std::mem::take(&mut self.so_far);
+        let Restored { mut jumped, .. } = std::mem::take(&mut self.so_far);
         jumped.retain(|jumped: &JumpedTag| last.jumped.iter().all(|last| last.tag != jumped.tag));
         jumped.extend(last.jumped);
         jumped.sort_by_key(|jumped| jumped.tag);
-        cut.retain(|cut: &CutLease| last.cut.iter().all(|last| last.number != cut.number));
-        cut.extend(last.cut);
-        cut.sort_by_key(|cut| cut.number);
-        Outcome::Restored(Restored { jumped, cut, ..last })
+        Outcome::Restored(Restored { jumped, ..last })
     }
 }
 

@@ -798,10 +798,7 @@ impl Operated for World {
                 operators.raised.set(None);
                 "settings reset"
             }
-            Ok(Outcome::Restored(restored)) => {
-                self.count(if restored.cut.is_empty() { "nothing cut" } else { "cut" });
-                "restored"
-            }
+            Ok(Outcome::Restored(_)) => "restored",
             Ok(Outcome::Lost { .. }) => "made as a lost one",
             Ok(Outcome::Reserved { number, .. }) => {
                 // All standbys have it before the range is widened.

@@ -7,7 +7,7 @@ use std::fmt::{Debug, Write as _};
 use snowflake_core::exchange::Failure;
 use snowflake_core::lease::{Lease, LeaseNotice};
 use snowflake_core::membership::FleetNotice;
-use snowflake_core::operate::{CutLease, JumpedTag, Outcome, Refusal, Restored};
+use snowflake_core::operate::{JumpedTag, Outcome, Refusal, Restored};
 use snowflake_core::registry::{
     Change, Fleet, Incarnation, NumberRecord, Reading, Swap, TagRecord, Wanted, WantedNumbers, WantedTags,
 };
@@ -206,17 +206,13 @@ impl Words {
     }
 
     fn restored(&self, restored: &Restored) -> String {
-        let Restored { generation, freeze_ms, jumped, stopped, cut, .. } = restored;
+        let Restored { generation, freeze_ms, jumped, stopped, .. } = restored;
         let mut text = format!("generation {generation}, freeze until {}", self.at(*freeze_ms));
         for JumpedTag { tag, from, to } in jumped {
             write!(text, "; {tag} jumps from {from} to {to}").unwrap();
         }
         for (tag, next) in stopped {
             write!(text, "; {tag} stops at {next}").unwrap();
-        }
-        for CutLease { number, until_ms, becomes_ms } in cut {
-            let (until, becomes) = (self.at(*until_ms), self.at(*becomes_ms));
-            write!(text, "; the lease of {} ends at {becomes} in place of {until}", number.worker).unwrap();
         }
         text
     }
