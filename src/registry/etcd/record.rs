@@ -5,6 +5,7 @@
 //! description, and whatever an operator has added.
 
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use snowflake_core::operate::new_fleet;
 use snowflake_core::registry::{Fleet, Incarnation, NumberRecord, TagRecord};
@@ -20,6 +21,12 @@ fn parse(text: &str) -> Result<Fields, Wrong> {
     serde_json::from_str(text).map_err(|error| error.to_string())
 }
 
+/// Understands a record as it is read. A fleet has many, so a map of the fields is only made to say
+/// which of them is wrong.
+fn read<T: DeserializeOwned>(text: &str) -> Result<T, Wrong> {
+    serde_json::from_str(text).or_else(|_| understood(parse(text)?))
+}
+
 /// Writes a record that replaces another one.
 fn text(old: Option<&str>, new: Fields) -> String {
     let mut fields = old.and_then(|old| parse(old).ok()).unwrap_or_default();
@@ -33,7 +40,7 @@ pub(super) fn nonce(text: &str) -> Result<u64, Wrong> {
     struct Nonce {
         nonce: Bits,
     }
-    understood(parse(text)?).map(|Nonce { nonce: Bits(nonce) }| nonce)
+    read(text).map(|Nonce { nonce: Bits(nonce) }| nonce)
 }
 
 /// Understands the fleet's record, or returns its format if that is another one. Only `uuid` must
@@ -73,12 +80,12 @@ pub(super) fn fleet_text(old: Option<&str>, fleet: &Fleet) -> String {
 
 /// Understands a number's record.
 pub(super) fn number(text: &str) -> Result<NumberRecord, Wrong> {
-    understood::<NumberRow>(parse(text)?).map(NumberRecord::from)
+    read::<NumberRow>(text).map(NumberRecord::from)
 }
 
 /// Returns what operators know the holder of a number by.
 pub(super) fn member(text: &str) -> Result<MemberName, Wrong> {
-    understood(parse(text)?)
+    read(text)
 }
 
 /// Writes a number's record, with what operators know its holder by; `None` if that stays as it is.
@@ -91,7 +98,7 @@ pub(super) fn number_text(old: Option<&str>, record: &NumberRecord, member: Opti
 /// Understands a tag's record. Without `jump` and `returnable_from`, the tag does not jump, and
 /// nothing is given back.
 pub(super) fn tag(text: &str) -> Result<TagRecord, Wrong> {
-    understood::<TagRow>(parse(text)?).map(TagRecord::from)
+    read::<TagRow>(text).map(TagRecord::from)
 }
 
 /// Writes a tag's record.
@@ -105,7 +112,7 @@ pub(super) fn description(text: &str) -> Result<String, Wrong> {
     struct Described {
         description: Option<String>,
     }
-    understood(parse(text)?).map(|Described { description }| description.unwrap_or_default())
+    read(text).map(|Described { description }| description.unwrap_or_default())
 }
 
 /// Writes a tag's record with another description, and changes nothing else.
