@@ -196,6 +196,9 @@ fn danger(operation: &Operation) -> Danger {
     }
 }
 
+/// What a dry run says first.
+pub const NO_CHANGE: &str = "Nothing was changed, because of --dry-run.";
+
 /// What a change does: each value, and what the values do not show.
 #[derive(Debug, Default)]
 pub struct Told {
@@ -227,15 +230,15 @@ impl Told {
         [vec!["This would change:".to_owned()], self.lines("No value.")].concat()
     }
 
-    fn json(&self, is_dry: bool) -> Json {
+    /// Returns what `--json` shows of a change in each case.
+    pub fn json(&self, is_dry: bool) -> Json {
         let changes: Vec<_> = self.changes.iter().map(Changed::json).collect();
         json!({"done": !is_dry, "dry_run": is_dry, "said": self.said, "changes": changes})
     }
 
     /// Says what a change would do.
     pub fn dry(&self) -> Said {
-        let nothing = vec!["Nothing was changed, because of --dry-run.".to_owned()];
-        Said::new([nothing, self.would_change()].concat(), self.json(true))
+        Said::new([vec![NO_CHANGE.to_owned()], self.would_change()].concat(), self.json(true))
     }
 
     /// Says what a change has done.

@@ -1,6 +1,5 @@
 //! Making a registry and its fleets: `create`, `add-fleet`, `lost`.
 
-use serde_json::json;
 use snowflake_core::operate::{Operation, Outcome, Refusal, lost_fleet, new_fleet};
 use snowflake_core::registry::{Fleet, Incarnation, Wanted};
 use snowflake_registry::error::Diagnostic;
@@ -9,7 +8,7 @@ use snowflake_registry::{Kind, Problem, RegistryError, record};
 
 use crate::arguments::Changing;
 use crate::ask;
-use crate::change::{Change, Told, said_of_change};
+use crate::change::{Change, NO_CHANGE, Told, said_of_change};
 use crate::changes::{Changed, differences};
 use crate::output::Said;
 use crate::place::{Random, Registry};
@@ -291,15 +290,10 @@ fn sentences(notice: &Diagnostic) -> String {
 
 /// Says what was made.
 fn outcome(mut said: Vec<String>, grants: Vec<String>, is_dry: bool) -> Said {
-    let json = json!({
-        "done": !is_dry,
-        "dry_run": is_dry,
-        "said": said,
-        "changes": [],
-        "role_commands": grants.iter().map(|line| line.trim()).collect::<Vec<_>>(),
-    });
+    let mut json = Told { changes: Vec::new(), said: said.clone() }.json(is_dry);
+    json["role_commands"] = grants.iter().map(|line| line.trim()).collect();
     if is_dry {
-        said.insert(0, "Nothing was changed, because of --dry-run.".to_owned());
+        said.insert(0, NO_CHANGE.to_owned());
     }
     said.extend(grants);
     Said::new(said, json)
