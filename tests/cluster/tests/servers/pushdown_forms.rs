@@ -150,10 +150,14 @@ fn each_comparison_uses_the_key_wherever_it_stands() {
     ] {
         pushed(&mut session, &query.replace("{LATE}", LATE));
     }
-    // An index cannot look up two columns of one table, or a time that an outer join makes NULL.
+    // An index cannot look up two columns of one table, a time by a layout that only the row tells,
+    // or a time that an outer join makes NULL.
     for query in [
         "SELECT n FROM t WHERE snowflake_timestamp(id) > timestamptz '2026-01-07Z' - n * interval '1 minute'",
+        "SELECT n FROM t WHERE snowflake_timestamp(id, left('snowflake', 9 + n)) >= {LATE}",
         "SELECT t.n FROM t LEFT JOIN LATERAL (SELECT snowflake_timestamp(t.id) AS at) s ON t.n = 1
+         WHERE s.at >= {LATE} OR t.n < 3",
+        "SELECT t.n FROM t LEFT JOIN LATERAL (SELECT snowflake_timestamp(t.id) AS at FROM pages p WHERE p.n = t.n) s ON true
          WHERE s.at >= {LATE} OR t.n < 3",
     ] {
         left_alone(&mut session, &query.replace("{LATE}", LATE));

@@ -290,6 +290,7 @@ fn an_operator_makes_fleets_and_describes_tags() {
     let other = Postgres::new(Config { fleet: "the 'other' \"fleet\"".to_owned(), ..operator.config().clone() }, Poll);
     let fleet = Fleet {
         uuid: 7,
+        loses_nothing: true,
         incarnation: Incarnation { store: 0, timeline: 0, counts: [0; 2] },
         ..operator.read(&Wanted::default()).unwrap().fleet
     };
