@@ -408,10 +408,11 @@ mod tests {
         assert_eq!((back.next, back.nonce), (104, 52));
         // The same message arrives again.
         assert_eq!(back.take_back(&given, &FLEET, NOW_MS), None);
-        // Another server has reserved a block, and given all of it back.
-        let (_, other) = record.answer(&Ask { nonce: 60, ..ask(10) }, &FLEET, NOW_MS);
+        // Another server has reserved a block. Then it has given all of it back.
+        let other = record.answer(&Ask { nonce: 60, ..ask(10) }, &FLEET, NOW_MS).1.unwrap();
+        assert_eq!(other.take_back(&given, &FLEET, NOW_MS), None);
         let whole = Return { was: 60, first: record.next, nonce: 61, ..given };
-        let again = other.unwrap().take_back(&whole, &FLEET, NOW_MS).unwrap();
+        let again = other.take_back(&whole, &FLEET, NOW_MS).unwrap();
         assert_eq!((again.next, again.take_back(&given, &FLEET, NOW_MS)), (record.next, None));
         let others = [
             (Return { id: 2, ..given }, FLEET),

@@ -4,6 +4,9 @@
 //! function that reads the time ([`is_pushed`]). A condition that was left alone gives the same
 //! plan as without pushdown ([`left_alone`]).
 
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use postgres::{Client, Error, SimpleQueryMessage};
 
 use crate::server::{Builder, Server};
@@ -150,5 +153,49 @@ impl Builder {
         let server = self.config("enable_seqscan", "off").start_with_extension();
         server.connect().batch_execute(MINUTES).expect("the database is new");
         server
+    }
+}
+
+/// A database with the table of [`MINUTES`], on a server that all tests of these share, because a
+/// start takes longer than most of them.
+///
+/// A role belongs to the whole server, so each test names its own.
+pub struct Minutes {
+    server: &'static Server,
+    name: String,
+}
+
+impl Minutes {
+    /// Makes a database.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the server does not start or refuses.
+    #[must_use]
+    #[track_caller]
+    #[expect(clippy::new_without_default, reason = "it makes a database")]
+    pub fn new() -> Self {
+        // A static is never dropped; the harness's reaper stops the server when the process has
+        // ended.
+        static SERVER: LazyLock<Server> = LazyLock::new(|| {
+            let server = Server::builder().config("enable_seqscan", "off").start();
+            server.connect().batch_execute("CREATE DATABASE minutes").expect("the server is new");
+            let sql = format!("CREATE EXTENSION snowflake_id; {MINUTES}");
+            server.connect_to("minutes").batch_execute(&sql).expect("the database is new");
+            server
+        });
+        static COUNT: AtomicUsize = AtomicUsize::new(0);
+        // Relaxed: only the number itself matters.
+        let name = format!("minutes_{}", COUNT.fetch_add(1, Ordering::Relaxed));
+        let make = format!("CREATE DATABASE {name} TEMPLATE minutes");
+        SERVER.connect().batch_execute(&make).expect("nobody uses the template");
+        Self { server: &SERVER, name }
+    }
+
+    /// Connects as the superuser.
+    #[must_use]
+    #[track_caller]
+    pub fn connect(&self) -> Client {
+        self.server.connect_to(&self.name)
     }
 }

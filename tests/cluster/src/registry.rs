@@ -27,9 +27,11 @@ use snowflake_core::membership::FleetNotice;
 use snowflake_core::numbers::Numbers;
 use snowflake_core::published::{PublishedMarks, UNCLAIMED};
 use snowflake_core::registry::{
-    Change, MemberTerms, NumberKey, NumberRecord, Reading, SinceIncarnation, Store, Swap, SwapAnswer, Wanted,
-    WantedNumbers,
+    Change, MemberTerms, NumberKey, NumberRecord, Reading, SinceIncarnation, Store, Swap, SwapAnswer, TagRecord,
+    Wanted, WantedNumbers,
 };
+use snowflake_core::segment::END;
+use snowflake_core::tag::Tag;
 use snowflake_registry::{Config, Interest, Registry, RegistryError, Stopped, Waiter, open};
 
 use crate::operator::Operated;
@@ -159,6 +161,50 @@ pub fn operator_config(conninfo: &str) -> Config {
 #[must_use]
 pub fn number(worker: i64) -> NumberKey {
     NumberKey::new(None, worker)
+}
+
+/// Returns the tag of a name that is one.
+///
+/// # Panics
+///
+/// Panics if it is none.
+#[must_use]
+pub fn tag(name: &str) -> Tag {
+    Tag::new(name).expect("a tag has one to 63 bytes")
+}
+
+/// Returns the record of a tag without a jump, in the first generation.
+#[must_use]
+pub fn tag_record(next: i64, nonce: u64) -> TagRecord {
+    TagRecord { id: 1, next, steps: (5, 50), jump: None, nonce, generation: 1, written_ms: 2, returnable: END }
+}
+
+/// Returns the change of a number without a datacenter.
+#[must_use]
+pub fn of_number(worker: i64, was: Option<u64>, record: NumberRecord) -> Change {
+    Change::Number { number: number(worker), was, record }
+}
+
+/// Returns the change of a tag.
+#[must_use]
+pub fn of_tag(name: &str, was: Option<u64>, record: Option<TagRecord>) -> Change {
+    Change::Tag { tag: tag(name), was, record }
+}
+
+/// Swaps after a reading. Returns whether it was done.
+///
+/// # Panics
+///
+/// Panics if the registry does not answer, or is another one since.
+#[track_caller]
+pub fn swaps(store: &impl Registry, reading: &Reading, changes: Vec<Change>) -> bool {
+    match store.swap(&Swap::after(reading, changes)).expect("the registry answers") {
+        SwapAnswer::Done(after) => {
+            assert_eq!(after.since(&reading.incarnation), SinceIncarnation::Same);
+            true
+        }
+        SwapAnswer::Refused => false,
+    }
 }
 
 /// How often a member has called the registry.

@@ -1,7 +1,6 @@
 //! The end of a backend, and the places where nothing may be drawn: recovery, read-only
 //! transactions, parallel workers.
 
-use std::fs;
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 use std::thread;
 
@@ -67,22 +66,6 @@ fn ids_stay_unique_across_the_kill_of_a_backend() {
     assert_unique(&all);
 }
 
-#[test]
-fn ids_stay_unique_across_restarts() {
-    let server = Server::drawing().start_with_extension();
-    let mut ids = Vec::new();
-    for how in [Shutdown::Fast, Shutdown::Immediate, Shutdown::Smart] {
-        ids.push(server.connect().draw());
-        ids.extend(server.connect().draw_batch(1000));
-        server.stop(how);
-        server.start_again();
-    }
-    server.crash();
-    server.start_again();
-    ids.push(server.connect().draw());
-    assert_ascending(&ids);
-}
-
 /// The server is back before the clock has moved on. Both lanes have borrowed all that they may.
 #[test]
 fn neither_borrowed_ids_nor_the_backup_workers_come_twice_after_a_restart() {
@@ -140,35 +123,6 @@ fn nothing_is_drawn_in_a_read_only_transaction() {
         session.batch_execute("ROLLBACK").unwrap();
     }
     assert!(session.draw() > before);
-}
-
-#[test]
-fn a_hot_standby_reads_and_its_open_session_draws_after_promotion() {
-    let server = Server::drawing().start_with_extension();
-    let before = server.connect().draw();
-    server.stop(Shutdown::Fast);
-    fs::write(server.data_dir().join("standby.signal"), "").unwrap();
-    let start = server.log_length();
-    server.start_again();
-
-    // The standby must show before the promotion whether it can draw.
-    assert!(server.log_since(start).contains("snowflake_id: worker 5, layout \"snowflake\" ("), "{}", server.log());
-    let mut session = server.connect();
-    assert_eq!(session.value("pg_is_in_recovery()"), "true");
-    for _ in 0..2 {
-        let refusal = refused(session.try_draw());
-        assert_refused_as(&refusal, "25006", "cannot execute snowflake_next() during recovery");
-        let refusal = refused(session.ids("SELECT * FROM snowflake_batch(1)"));
-        assert_refused_as(&refusal, "25006", "cannot execute snowflake_batch() during recovery");
-        assert_eq!(refused(session.ids("SELECT snowflake_last()")).sqlstate, "55000");
-    }
-    assert_eq!(session.value(&format!("(snowflake_parse({before})).worker_id")), "5");
-
-    assert_eq!(session.value("pg_promote()"), "true");
-    assert_eq!(session.value("pg_is_in_recovery()"), "false");
-    let first = session.draw();
-    assert!(first > before);
-    assert_ascending(&[vec![first], session.draw_batch(1000), vec![server.connect().draw()]].concat());
 }
 
 /// A table that PostgreSQL reads in parallel if nothing in the query forbids it.
@@ -285,24 +239,6 @@ fn no_id_comes_twice_after_a_crash_or_a_restart_within_one_tick() {
         let mark = server.connect().mark_ms().unwrap();
         let sql = "SELECT snowflake_next() FROM generate_series(1, 10)";
         ids.extend(server.draw_through_first_load(sql, mark, mark + 1000));
-    }
-    assert_unique(&ids);
-    assert_ascending(&ids);
-}
-
-/// The same for the crash of one backend, after which the postmaster goes on. The clock is real,
-/// because a running postmaster does not follow a faked one. Recovery takes a tenth of a second, so
-/// some rounds fall into one tick.
-#[test]
-fn no_id_comes_twice_after_the_crash_of_a_backend_within_one_tick() {
-    let server = Server::drawing().set("layout", "js53").start_with_extension();
-    let mut ids = Vec::new();
-    for _ in 0..4 {
-        let mut session = server.connect();
-        ids.extend(session.draw_batch(10));
-        server.kill_backend(session.pid());
-        wait_until("the end of the session", || session.execute("", &[]).is_err() && session.is_closed());
-        server.wait_until_ready();
     }
     assert_unique(&ids);
     assert_ascending(&ids);

@@ -1,5 +1,5 @@
-//! Tags in a fleet's registry in etcd: what operators do to them, and the extension's connection
-//! (`src/registry/etcd.rs`), used by the core's supply as a server uses it, and by servers.
+//! Tags in a fleet's registry in etcd: the extension's connection (`src/registry/etcd.rs`), used by
+//! the core's supply as a server uses it, and by servers.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -11,8 +11,7 @@ use cluster::refusal::assert_refused_as;
 use cluster::{Draw, Etcd, Leases, Operated, Server, Shutdown, TagMember, has_etcd, refused, skip, wait_until};
 use serde_json::{Value, json};
 use snowflake_core::exchange::Failure;
-use snowflake_core::segment::{END, PlaceRefusal, State, ValueRun};
-use snowflake_registry::{Problem, RegistryError};
+use snowflake_core::segment::{PlaceRefusal, State, ValueRun};
 
 const NO_ETCD: &str = "etcd and etcdctl are not installed";
 
@@ -93,90 +92,6 @@ fn members_that_share_tags_draw_different_values_while_the_leader_is_killed() {
     });
     assert_eq!(BTreeSet::from_iter(&all).len(), 3 * VALUES);
     assert!(next_value(&etcd, "orders") > *all.iter().max().unwrap());
-}
-
-#[test]
-fn what_is_left_is_given_back_unless_another_member_has_reserved_a_block_since() {
-    if !has_etcd() {
-        return skip(NO_ETCD);
-    }
-    let etcd = registry(1);
-    create(&etcd, "orders", ("10", "10"));
-    let (one, other) = (TagMember::new(&etcd.address()), TagMember::new(&etcd.address()));
-    assert_eq!(one.draw("orders", 3), run(1, 3));
-    // A tenth is used, so that the next block is reserved.
-    one.supply().unwrap();
-    assert_eq!(next_value(&etcd, "orders"), 21);
-    one.give_back().unwrap();
-    assert_eq!(next_value(&etcd, "orders"), 4);
-    assert_eq!((other.draw("orders", 1), one.draw("orders", 1)), (run(4, 1), run(14, 1)));
-    other.give_back().unwrap();
-    assert_eq!(next_value(&etcd, "orders"), 24);
-    one.give_back().unwrap();
-    assert_eq!(next_value(&etcd, "orders"), 15);
-}
-
-#[test]
-fn an_operator_makes_changes_and_deletes_tags() {
-    if !has_etcd() {
-        return skip(NO_ETCD);
-    }
-    let etcd = Etcd::start(1);
-    assert!(etcd.refuses(&["create-tag", "orders"]).contains("has no record of the fleet"));
-    etcd.make_registry();
-    let member = TagMember::new(&etcd.address());
-    let longest = "\u{e4}".repeat(31) + "x";
-    for tag in ["we\"ird\\{},%41", " a 'b' ", "../fleet", &longest] {
-        assert_eq!(member.draw(tag, 1), Err(PlaceRefusal::Empty(State::Unknown)), "{tag}");
-        etcd.operate(&["create-tag", tag, "--next-value", "7"]);
-        assert!(etcd.refuses(&["create-tag", tag]).contains("exists already"));
-        assert_eq!(member.draw(tag, 1), run(7, 1), "{tag}");
-        etcd.operate(&["drop-tag", tag]);
-        // What is left is drawn, until the registry is asked the next time.
-        assert!(matches!(member.draw(tag, u32::MAX), Ok(ValueRun { first: 8, .. })));
-        assert_eq!(member.draw(tag, 1), Err(PlaceRefusal::Empty(State::Unknown)), "{tag}");
-    }
-    let fails = |arguments: &[&str], status: i32, why: &str| {
-        let output = etcd.operate_once(arguments);
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.code() == Some(status) && said.contains(why), "{arguments:?}: {output:?}");
-    };
-    fails(&["create-tag", ""], 2, "tag is empty");
-    fails(&["create-tag", &(longest + "x")], 2, "tag has 64 bytes");
-    fails(&["create-tag", "orders", "--next-value", "9223372036854775808"], 2, "number too large");
-    etcd.operate(&["create-tag", "orders", "--next-value", "-5"]);
-    for (name, value, status, why) in [
-        ("--next-value", "-6", 1, "cannot be lowered from -5 to -6"),
-        ("--next-value", "x", 2, "invalid digit"),
-        ("--least-step", "0", 1, "blocks of a tag cannot have 0 to 1000000 values"),
-        ("--least-step", "1000001", 1, "blocks of a tag cannot have 1000001 to 1000000 values"),
-        ("--greatest-step", "10000001", 1, "blocks of a tag cannot have 1000 to 10000001 values"),
-        ("--jump", "0", 2, "is not from 1"),
-        ("--price", "1", 2, "unexpected argument"),
-    ] {
-        fails(&["set-tag", "orders", name, value], status, why);
-    }
-    etcd.operate(&["set-tag", "orders", "--description", "of the \"shop\" = all"]);
-    etcd.operate(&["set-tag", "orders", "--next-value", "100"]);
-    assert_eq!(member.draw("orders", 1), run(100, 1));
-    let shown: Value = serde_json::from_str(&etcd.operate(&["show", "--json"])).unwrap();
-    let shown = shown["tags"].as_array().unwrap().iter().find(|shown| shown["tag"] == "orders").unwrap();
-    assert_eq!(shown["description"], "of the \"shop\" = all");
-    // An edit without the program.
-    etcd.edit("tags/orders", &[("next_value", json!("many"))]);
-    let other = TagMember::new(&etcd.address());
-    etcd.operate(&["create-tag", "invoices", "--next-value", &(END - 3).to_string()]);
-    assert_eq!(other.draw("invoices", 5), run(END - 3, 3));
-    assert_eq!(other.draw("invoices", 5), Err(PlaceRefusal::Empty(State::Ended)));
-    let third = TagMember::new(&etcd.address());
-    third.claim("orders");
-    match third.supply() {
-        Err(Failure::Away(RegistryError::Etcd(Problem::Record(key, why)))) => {
-            assert_eq!(key, "/snowflake_id/default/tags/orders");
-            assert!(why.starts_with("next_value: invalid value: string \"many\""), "{why}");
-        }
-        other => panic!("{other:?}"),
-    }
 }
 
 /// The snapshot lacks what was given since. It shows by itself, and tags jump for the generation.

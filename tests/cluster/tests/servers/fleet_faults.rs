@@ -6,28 +6,30 @@
 //! 58000; a fast stop gives the registry two seconds; and when the fault is gone, all draw again
 //! without being told. No id comes twice.
 //!
-//! | fault | member that holds a lease | registry's connection (`registry.rs`) |
+//! A standby, a slow registry and a missing password show that. The connection's tests show what
+//! each fault is called.
+//!
+//! | fault | here, on a server | registry's connection (`registry.rs`) |
 //! |---|---|---|
-//! | not a connection string, at the start and at a reload | `fleet.rs` | |
-//! | another registry at a reload | `fleet.rs` | |
-//! | a standby, read-only, `fsync` off, no rights, another version | here | `a_standby_is_refused`, `what_a_registry_lacks_is_named` |
-//! | another layout, another `backup_worker`, no number left | here, for a server that starts | `the_first_server_brings_what_the_fleet_does_not_know_yet` |
-//! | a minute per answer | here | `a_server_that_never_answers_is_given_up` |
-//! | a number that is out of range | here, and `registry_etcd.rs` | `an_answer_with_more_rows_than_a_fleet_has_is_given_up` for too many |
-//! | garbage, in an answer and instead of one | here | `a_server_that_answers_garbage_to_a_statement_is_not_believed` |
-//! | ends in the middle of a commit | here | `a_swap_that_is_terminated_before_its_commit_is_not_done` |
-//! | waits for a synchronous standby that is gone | here | `a_synchronous_standby_that_is_gone_means_no_answer_and_leaves_one_session_behind` |
-//! | a pooler in transaction mode, which is not a fault | here | `behind_a_pooler_that_keeps_a_session_for_a_transaction_only` |
-//! | a password that is missing | here | `a_server_that_cannot_be_reached_is_named_in_libpqs_words` |
+//! | not a connection string, another registry, at a reload | `fleet.rs` | |
+//! | a standby | a member, a newcomer and a stop | `a_standby_is_refused` |
+//! | read-only, `fsync` off, no rights, no schema, another version | | `what_a_registry_lacks_is_named` |
+//! | another layout, another `backup_worker` | a server that starts | `the_first_server_brings_what_the_fleet_does_not_know_yet` |
+//! | no number left | | `each_datacenter_has_its_own_numbers` |
+//! | a minute per answer | a member, a newcomer and a stop | `a_server_that_never_answers_is_given_up` |
+//! | a number that is out of range | `registry_etcd.rs` | `no_number_in_a_reading_is_beyond_its_range_or_panics` |
+//! | garbage, in an answer and instead of one | | `a_server_that_answers_garbage_to_a_statement_is_not_believed` |
+//! | ends in the middle of a commit | a server that starts | `a_swap_that_is_terminated_before_its_commit_is_not_done` |
+//! | waits for a synchronous standby that is gone | | `a_synchronous_standby_that_is_gone_means_no_answer_and_leaves_one_session_behind` |
+//! | a pooler in transaction mode, which is not a fault | two servers | `behind_a_pooler_that_keeps_a_session_for_a_transaction_only` |
+//! | a password that is missing | a member, a newcomer and a stop | `a_server_that_cannot_be_reached_is_named_in_libpqs_words` |
 //! | no free `max_worker_processes`; another server of the same name | here | |
 
 use std::fs;
-use std::io::{Read, Write};
-use std::net::TcpListener;
+use std::io::Write;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, chown};
 use std::thread;
 
-use cluster::Operated;
 use cluster::pooler::{PgBouncer, PoolMode, has_pgbouncer};
 use cluster::refusal::assert_refused_as;
 use cluster::registry::ROLE;
@@ -200,16 +202,6 @@ fn endures_in_place(words: &str, breaks: impl FnOnce(&Server), mend: impl FnOnce
     endures(&fleet, words, breaks, || mend(&fleet.registry));
 }
 
-/// As [`endures_in_place`], with a setting of the registry's server.
-#[track_caller]
-fn endures_setting(words: &str, name: &str, value: &str, usual: &str) {
-    let set = |registry: &Server, value: &str| {
-        registry.set_config(name, value);
-        registry.reload();
-    };
-    endures_in_place(words, |registry| set(registry, value), |registry| set(registry, usual));
-}
-
 // A registry that must not be used
 
 #[test]
@@ -221,73 +213,6 @@ fn a_registry_that_is_a_standby_is_refused() {
         registry.start_again();
     };
     endures_in_place("registry is a standby", |registry| restart(registry, true), |registry| restart(registry, false));
-}
-
-#[test]
-fn a_registry_that_is_read_only_is_refused() {
-    endures_setting("registry is read-only", "default_transaction_read_only", "on", "off");
-}
-
-#[test]
-fn a_registry_with_fsync_off_is_refused() {
-    endures_setting("registry has \"fsync\" off", "fsync", "off", "on");
-}
-
-#[test]
-fn a_role_without_rights_is_named() {
-    let read = "EXECUTE ON FUNCTION snowflake_registry.read";
-    endures_in_place(
-        "role may not use the registry: permission denied for function read",
-        |registry| execute(registry, &format!("REVOKE {read} FROM {ROLE}")),
-        |registry| execute(registry, &format!("GRANT {read} TO {ROLE}")),
-    );
-}
-
-fn set_version(registry: &Server, version: &str) {
-    let body = format!("RETURNS integer LANGUAGE sql STABLE AS 'SELECT {version}'");
-    execute(registry, &format!("CREATE OR REPLACE FUNCTION snowflake_registry.version() {body}"));
-}
-
-#[test]
-fn a_registry_of_another_version_is_refused() {
-    endures_in_place(
-        "registry has version 1, but this server needs version 2",
-        |registry| set_version(registry, "1"),
-        |registry| set_version(registry, "2"),
-    );
-}
-
-#[test]
-fn an_answer_that_makes_no_sense_is_not_believed() {
-    endures_in_place(
-        "invalid response from registry: invalid type: null",
-        |registry| set_version(registry, "NULL::integer"),
-        |registry| set_version(registry, "2"),
-    );
-}
-
-/// The registry's own checks prevent these, unless a person drops them.
-#[test]
-fn a_number_that_is_out_of_range_is_named() {
-    let set = |registry: &Server, value: &str| {
-        execute(registry, "ALTER TABLE snowflake_registry.fleets DROP CONSTRAINT IF EXISTS fleets_skew_ms_check");
-        execute(registry, &format!("UPDATE snowflake_registry.fleets SET skew_ms = {value}"));
-    };
-    let mend = |registry: &Server| {
-        set(registry, "60000");
-        execute(registry, "ALTER TABLE snowflake_registry.fleets ADD CHECK (skew_ms >= 0)");
-    };
-    let words = "registry has a number out of range: skew_ms is -9223372036854775808";
-    endures_in_place(words, |registry| set(registry, "-9223372036854775808"), mend);
-}
-
-#[test]
-fn a_database_without_a_registry_is_named() {
-    endures_in_place(
-        "registry's database has no schema \"snowflake_registry\"",
-        |registry| execute(registry, "ALTER SCHEMA snowflake_registry RENAME TO elsewhere"),
-        |registry| execute(registry, "ALTER SCHEMA elsewhere RENAME TO snowflake_registry"),
-    );
 }
 
 // A registry of another fleet's kind
@@ -306,22 +231,6 @@ fn a_server_of_another_kind_than_its_fleet_gets_no_number() {
         stop_in_time(&server);
     }
     assert_eq!(fleet.leased().len(), 1);
-}
-
-#[test]
-fn a_server_for_which_no_number_is_left_gets_one_when_another_server_stops() {
-    let fleet = Fleet::start();
-    fleet.operate(&["set-range", "7", "7"]);
-    let first = fleet.member().start_with_extension();
-    let mut ids = first.connect().draw_batch(100);
-    let words =
-        "all 1 worker numbers of the fleet are leased. Running servers renew all of them, so the range is too small";
-    let server = refused_newcomer(fleet.member(), words);
-    first.stop(Shutdown::Fast);
-    let mut session = server.connect();
-    assert_eq!(session.wait_for_lease(), 7);
-    ids.extend(session.draw_batch(100));
-    assert_unique(&ids);
 }
 
 // A registry that answers late, or not at all
@@ -344,14 +253,6 @@ fn a_registry_that_takes_a_minute_for_an_answer_is_given_up() {
             wait_until("the end of a statement", || registry.log().contains(late));
         },
     );
-}
-
-#[test]
-fn a_registry_that_waits_for_a_synchronous_standby_that_is_gone_is_given_up() {
-    // The first commit is given up after five seconds. It keeps the lock for which all others wait,
-    // for four.
-    let words = "another session holds a lock in the registry";
-    endures_setting(words, "synchronous_standby_names", "gone", "");
 }
 
 /// The commit is in the log, and nobody was told.
@@ -378,21 +279,6 @@ fn a_registry_that_is_killed_in_the_middle_of_a_commit_has_leased_one_number() {
     [&first, &server].into_iter().for_each(|server| fleet.hear(server));
     assert_eq!(fleet.leased().len(), 2);
     assert_unique(&ids);
-}
-
-#[test]
-fn a_registry_that_speaks_another_language_is_named() {
-    let fleet = Fleet::start();
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = listener.local_addr().unwrap().port();
-    thread::spawn(move || {
-        for mut stream in listener.incoming().flatten() {
-            let _ = stream.read(&mut [0; 1000]);
-            let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n");
-        }
-    });
-    let garbage = format!("host=127.0.0.1 port={port} sslmode=disable gssencmode=disable");
-    endures(&fleet, "expected authentication request", || garbage, || {});
 }
 
 // The way to the registry

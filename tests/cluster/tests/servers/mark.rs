@@ -9,7 +9,7 @@
 use std::collections::BTreeSet;
 
 use cluster::drawing::{HOUR_MS, noon};
-use cluster::marks::{MARK_AHEAD_MS, MAX_BORROW_MS, behind_the_mark_ms, end_ms, start_ms, worker};
+use cluster::marks::{MARK_AHEAD_MS, MAX_BORROW_MS, behind_the_mark_ms, end_ms, start_ms};
 use cluster::{
     Draw, Ledger, Load, Marks, Promise, Server, Shutdown, assert_ascending, assert_unique, faketime_library, refused,
     skip, wait_until,
@@ -49,11 +49,12 @@ fn assert_refused_an_hour_back(server: &Server, now_ms: i64) {
 
 /// Ends a server while several sessions draw and store. When it comes back, its clock is first an
 /// hour behind, and then right.
-fn crash_under_load(layout: &str) {
+#[test]
+fn what_sessions_drew_under_load_is_not_drawn_again_after_a_crash() {
     if faketime_library().is_none() {
         return skip("libfaketime is not installed");
     }
-    let server = Server::drawing().set("layout", layout).time_limit().faketime().start_with_extension();
+    let server = Server::drawing().time_limit().faketime().start_with_extension();
     let mut ledger = Ledger::default();
     for (how, end) in ENDS {
         let load = Load::start(&server, 4);
@@ -70,21 +71,11 @@ fn crash_under_load(layout: &str) {
         assert!((HOUR_MS - 60_000..HOUR_MS + 5000).contains(&behind_ms), "after {how}: {behind_ms} ms");
         // The clock has just not reached it.
         let mark = server.connect().mark_ms().unwrap();
-        server.freeze_clock(mark - most_ahead_ms(layout) - 1);
+        server.freeze_clock(mark - most_ahead_ms("snowflake") - 1);
         ledger.check(&server, Promise::Seen).refused();
         server.set_clock_offset(0.0);
         ledger.check(&server, Promise::Seen).drawn();
     }
-}
-
-#[test]
-fn what_sessions_drew_under_load_is_not_drawn_again_after_a_crash() {
-    crash_under_load("snowflake");
-}
-
-#[test]
-fn what_sessions_drew_under_load_is_not_drawn_again_after_a_crash_with_ticks_of_a_second() {
-    crash_under_load("js53");
 }
 
 #[test]
@@ -119,8 +110,9 @@ fn a_clock_behind_the_mark_is_waited_for_up_to_what_a_restart_explains_and_refus
 
 /// Restarts a server fifty times, while the clock moves on only by each wait: the worst case for a
 /// right clock. No draw is refused, and the mark does not run away from the clock.
-fn restart_fifty_times(layout: &str) {
-    let Some(server) = Server::drawing().set("layout", layout).start_frozen(noon()) else { return };
+#[test]
+fn fifty_restarts_on_end_are_never_refused() {
+    let Some(server) = Server::drawing().start_frozen(noon()) else { return };
     let mut now = noon();
     let mut ids = vec![server.connect().draw()];
     for round in 0..50 {
@@ -130,24 +122,14 @@ fn restart_fifty_times(layout: &str) {
         ENDS[round % 2].1(&server);
         server.start_again_at(now);
         let mark = server.connect().mark_ms().unwrap();
-        assert!(mark >= end_ms(layout, *ids.last().unwrap()), "round {round}");
-        assert!(mark - now <= most_ahead_ms(layout), "round {round}: the mark is {} ms ahead", mark - now);
+        assert!(mark >= end_ms("snowflake", *ids.last().unwrap()), "round {round}");
+        assert!(mark - now <= most_ahead_ms("snowflake"), "round {round}: the mark is {} ms ahead", mark - now);
         now = mark - MAX_BORROW_MS;
         ids.extend(server.draw_through_wait("SELECT snowflake_next()", now).1);
     }
     assert_ascending(&ids);
     // The clock moves on by no more per round than the wait.
-    assert!(now - noon() <= 50 * most_ahead_ms(layout));
-}
-
-#[test]
-fn fifty_restarts_on_end_are_never_refused() {
-    restart_fifty_times("snowflake");
-}
-
-#[test]
-fn fifty_restarts_on_end_are_never_refused_with_ticks_of_a_second() {
-    restart_fifty_times("js53");
+    assert!(now - noon() <= 50 * most_ahead_ms("snowflake"));
 }
 
 /// The same with the real clock, and how long the draws wait. (The test is slow because it sleeps
@@ -321,43 +303,6 @@ fn clients_that_connect_for_each_id_move_the_mark_early_too() {
     server.freeze_clock(noon() + 700);
     server.connect().draw();
     assert!(server.connect().mark_ms() > before);
-}
-
-#[test]
-fn each_lane_has_a_mark_of_its_own() {
-    let Some(server) = Server::drawing().set("backup_worker", "on").start_frozen(noon()) else { return };
-    let (primary, backup) = (5, 5 + 512);
-    let mut all = Vec::new();
-    let mut draw_at = |instant_ms: i64, expected_worker: u32| {
-        server.freeze_clock(instant_ms);
-        let mut session = server.connect();
-        let ids = [vec![session.draw()], session.draw_batch(300)].concat();
-        for id in &ids {
-            assert_eq!(worker("snowflake", *id), expected_worker, "at {instant_ms}");
-            let mark = if expected_worker == primary { session.mark_ms() } else { session.backup_mark_ms() };
-            assert!(mark.unwrap() >= end_ms("snowflake", *id));
-        }
-        all.extend(ids);
-    };
-    draw_at(noon(), primary);
-    assert_eq!(server.connect().backup_mark_ms(), None);
-
-    // The primary lane's mark is ahead of the clock, so the backup worker serves for the first
-    // time.
-    server.crash();
-    server.start_again_at(noon() - HOUR_MS);
-    draw_at(noon() - HOUR_MS, backup);
-    let mark = server.connect().backup_mark_ms().unwrap();
-    assert!((noon() - HOUR_MS + 1..=noon() - HOUR_MS + 1 + MARK_AHEAD_MS).contains(&mark), "{mark}");
-
-    // Both marks are ahead of the clock.
-    server.stop(Shutdown::Immediate);
-    assert_refused_an_hour_back(&server, noon() - HOUR_MS);
-    // The lane with the nearer mark serves first, above what it drew.
-    draw_at(mark - MAX_BORROW_MS, backup);
-    draw_at(noon() - 2 * MARK_AHEAD_MS, backup);
-    draw_at(noon() + 1 + MARK_AHEAD_MS, primary);
-    assert_unique(&all);
 }
 
 /// An id of a worker at an instant.

@@ -2,8 +2,8 @@
 //! statements that write, parallel queries and cursors, no preload, other layouts, numbers that are
 //! not ids, standbys.
 //!
-//! `tests/pg_regress` shows what it does for a query. `differential.rs` shows that it never changes
-//! a result.
+//! `pushdown_forms.rs` shows which conditions use the key. `differential.rs` shows that none
+//! changes a result.
 
 use std::io::Read;
 

@@ -2,7 +2,8 @@
 //! `docs/time.md` lists them.
 
 use cluster::plans::{
-    LATE, MINUTES, TIMES, assert_same_rows, explain, left_alone, plan, pushed, rows, without_pushdown,
+    LATE, MINUTES, Minutes, TIMES, assert_same_rows, explain, is_pushed, left_alone, plan, pushed, rows,
+    without_pushdown,
 };
 use cluster::{Draw, Server, postgres_version, refused};
 use postgres::Client;
@@ -33,8 +34,8 @@ fn assert_executes(session: &mut Client, call: &str, count: usize, mode: &str) {
 
 #[test]
 fn a_function_in_from_gives_its_condition_to_the_table_beside_it() {
-    let server = Server::builder().start_with_minutes();
-    let mut session = server.connect();
+    let database = Minutes::new();
+    let mut session = database.connect();
     session.batch_execute("CREATE VIEW v AS SELECT t.*, p.* FROM t, snowflake_parse(t.id) p").unwrap();
     for function in ["snowflake_parse(t.id)", "snowflake_parse(t.id, 'snowflake')"] {
         for from in [
@@ -75,8 +76,8 @@ fn a_function_in_from_gives_its_condition_to_the_table_beside_it() {
 /// A row of an outer join that has no time is there because of the other conditions.
 #[test]
 fn a_function_in_from_that_an_outer_join_makes_null_is_left_alone() {
-    let server = Server::builder().start_with_minutes();
-    let mut session = server.connect();
+    let database = Minutes::new();
+    let mut session = database.connect();
     for query in [
         "SELECT n FROM t LEFT JOIN snowflake_parse(t.id) p ON p.created_at >= '2026-01-07 22:00Z'",
         "SELECT n FROM t LEFT JOIN snowflake_parse(t.id) p ON n > 9990 WHERE p.created_at IS NULL",
@@ -93,8 +94,8 @@ fn a_function_in_from_that_an_outer_join_makes_null_is_left_alone() {
 /// then added in vain.
 #[test]
 fn a_function_below_an_outer_join_gives_the_same_rows() {
-    let server = Server::builder().start_with_minutes();
-    let mut session = server.connect();
+    let database = Minutes::new();
+    let mut session = database.connect();
     for condition in
         ["p.created_at IS NULL OR p.created_at < '2026-01-01 00:02Z'", "t.n = 5 OR p.created_at >= '2026-01-07 22:38Z'"]
     {
@@ -108,10 +109,67 @@ fn a_function_below_an_outer_join_gives_the_same_rows() {
     }
 }
 
+/// A comparison uses the key on either side, whatever the type of its time, and wherever the query
+/// has it: in joins, subqueries, views and functions that PostgreSQL inlines.
+#[test]
+fn each_comparison_uses_the_key_wherever_it_stands() {
+    let database = Minutes::new();
+    let mut session = database.connect();
+    session
+        .batch_execute(
+            "CREATE TABLE pages AS SELECT n, t AS first, t::date AS day, t::timestamp AS instant
+             FROM (SELECT n, '2026-01-07 12:00Z'::timestamptz + n * interval '1 hour' FROM generate_series(0, 3) n) p(n, t);
+             CREATE VIEW timed AS SELECT id, snowflake_timestamp(id) AS created_at, n FROM t;
+             CREATE FUNCTION since(moment timestamptz) RETURNS SETOF t STABLE LANGUAGE sql
+             AS 'SELECT * FROM t WHERE snowflake_timestamp(id) >= moment';
+             SET enable_hashjoin = off; SET enable_mergejoin = off; ANALYZE pages",
+        )
+        .unwrap();
+    for time in TIMES {
+        for value in ["timestamptz '2026-01-05 01:00Z'", "date '2026-01-05'", "timestamp '2026-01-05'", "now()"] {
+            for operator in ["<", "<=", ">", ">="] {
+                pushed(&mut session, &format!("SELECT n FROM t WHERE {time} {operator} {value}"));
+                pushed(&mut session, &format!("SELECT n FROM t WHERE {value} {operator} {time}"));
+            }
+        }
+    }
+    for query in [
+        "SELECT * FROM t WHERE n > 7 AND NOT snowflake_timestamp(id) < {LATE}",
+        "SELECT * FROM t WHERE snowflake_timestamp(id) BETWEEN '2026-01-03Z' AND '2026-01-04Z'",
+        "SELECT * FROM t WHERE snowflake_timestamp(id) > (SELECT max(first) FROM pages)",
+        "SELECT * FROM pages p JOIN t ON snowflake_timestamp(t.id) >= p.first",
+        "SELECT * FROM pages p, t WHERE p.day <= snowflake_timestamp(t.id)",
+        "SELECT * FROM pages p, t WHERE snowflake_timestamp(t.id) > p.instant",
+        "SELECT * FROM pages p WHERE EXISTS (SELECT FROM t WHERE snowflake_timestamp(t.id) > p.first AND n > 0)",
+        "SELECT * FROM t LEFT JOIN pages p ON t.n = p.n WHERE snowflake_timestamp(t.id) >= {LATE}",
+        "SELECT * FROM pages p LEFT JOIN t ON snowflake_timestamp(t.id) >= p.first + interval '9 hours'",
+        "SELECT * FROM (SELECT n, snowflake_timestamp(id) AS at FROM t) s WHERE at >= {LATE}",
+        "WITH s AS MATERIALIZED (SELECT id FROM t WHERE snowflake_timestamp(id) >= {LATE}) SELECT id FROM s",
+        "SELECT n FROM timed WHERE created_at >= {LATE}",
+        "SELECT n FROM since({LATE})",
+    ] {
+        pushed(&mut session, &query.replace("{LATE}", LATE));
+    }
+    // An index cannot look up two columns of one table, a time by a layout that only the row tells,
+    // or a time that an outer join makes NULL.
+    for query in [
+        "SELECT n FROM t WHERE snowflake_timestamp(id) > timestamptz '2026-01-07Z' - n * interval '1 minute'",
+        "SELECT n FROM t WHERE snowflake_timestamp(id, left('snowflake', 9 + n)) >= {LATE}",
+        "SELECT t.n FROM t LEFT JOIN LATERAL (SELECT snowflake_timestamp(t.id) AS at) s ON t.n = 1
+         WHERE s.at >= {LATE} OR t.n < 3",
+        "SELECT t.n FROM t LEFT JOIN LATERAL (SELECT snowflake_timestamp(t.id) AS at FROM pages p WHERE p.n = t.n) s ON true
+         WHERE s.at >= {LATE} OR t.n < 3",
+    ] {
+        left_alone(&mut session, &query.replace("{LATE}", LATE));
+    }
+    let volatile = "SELECT n FROM t WHERE snowflake_timestamp(id) > clock_timestamp()";
+    assert!(!is_pushed(&plan(&mut session, volatile)));
+}
+
 #[test]
 fn equal_times_use_the_key() {
-    let server = Server::builder().start_with_minutes();
-    let mut session = server.connect();
+    let database = Minutes::new();
+    let mut session = database.connect();
     for time in TIMES {
         for (condition, count) in [
             ("= '2026-01-05 12:00Z'", 1),
@@ -200,8 +258,8 @@ fn an_or_of_times_excludes_what_is_not_an_id_once() {
 /// These could be rewritten, but a hash join or a merge join needs the operator itself.
 #[test]
 fn equal_times_in_a_join_and_negations_are_left_alone() {
-    let server = Server::builder().start_with_minutes();
-    let mut session = server.connect();
+    let database = Minutes::new();
+    let mut session = database.connect();
     for time in TIMES {
         let other = time.replace("id", "u.id");
         let time = time.replace("id", "t.id");
@@ -222,8 +280,8 @@ fn equal_times_in_a_join_and_negations_are_left_alone() {
 
 #[test]
 fn ranges_and_ages_use_the_key() {
-    let server = Server::builder().start_with_minutes();
-    let mut session = server.connect();
+    let database = Minutes::new();
+    let mut session = database.connect();
     let five = "timestamptz '2026-01-01 00:05Z'";
     for time in TIMES {
         for (condition, count) in [
@@ -292,8 +350,8 @@ fn ranges_and_ages_use_the_key() {
 /// PostgreSQL 15 and 16 refuse to subtract from an infinite time, but only where there is a row.
 #[test]
 fn an_infinite_time_less_an_ids_time_is_refused_as_without_pushdown() {
-    let server = Server::builder().start_with_minutes();
-    let mut session = server.connect();
+    let database = Minutes::new();
+    let mut session = database.connect();
     session.batch_execute("CREATE TABLE empty (id bigint PRIMARY KEY)").unwrap();
     let mut outcome = |query: &str| {
         let run = |session: &mut Client| {
@@ -317,8 +375,8 @@ fn an_infinite_time_less_an_ids_time_is_refused_as_without_pushdown() {
 
 #[test]
 fn an_array_of_times_is_searched_between_its_least_and_its_greatest() {
-    let server = Server::builder().start_with_minutes();
-    let mut session = server.connect();
+    let database = Minutes::new();
+    let mut session = database.connect();
     for time in TIMES {
         for (array, count) in [
             (
@@ -524,8 +582,8 @@ fn local_times_are_bounded_in_every_zone_that_spells_out_its_summer_time() {
 
 #[test]
 fn a_day_reads_no_other_day_unless_clocks_change() {
-    let server = Server::builder().start_with_minutes();
-    let mut session = server.connect();
+    let database = Minutes::new();
+    let mut session = database.connect();
     for zone in ["UTC", "Europe/Berlin", "America/New_York", "Asia/Kathmandu", "<+13:30>-13:30"] {
         session.batch_execute(&format!("SET TimeZone = '{zone}'")).unwrap();
         for condition in ["::date = '2026-01-05'", "::date BETWEEN '2026-01-05' AND '2026-01-05'"] {
@@ -707,8 +765,8 @@ fn what_is_not_an_id_gives_the_same_answer_by_index_and_by_sequential_scan() {
 /// PostgreSQL computes a bound from a row of another table even if that row meets none.
 #[test]
 fn the_time_of_what_is_not_an_id_is_no_error_inside_a_bound() {
-    let server = Server::builder().start_with_minutes();
-    let mut session = server.connect();
+    let database = Minutes::new();
+    let mut session = database.connect();
     session.batch_execute("CREATE TABLE other (id bigint, n integer); INSERT INTO other VALUES (-1, 1)").unwrap();
     for time in TIMES {
         let other = time.replace("id", "other.id");
@@ -732,8 +790,8 @@ fn the_time_of_what_is_not_an_id_is_no_error_inside_a_bound() {
 /// only be computed for each row.
 #[test]
 fn a_filter_does_not_check_what_the_condition_beside_it_implies() {
-    let server = Server::builder().start_with_minutes();
-    let mut session = server.connect();
+    let database = Minutes::new();
+    let mut session = database.connect();
     let twenty = (0..20).map(|n| format!("'2026-01-0{} 0{}:00Z'", 1 + n % 7, n / 7)).collect::<Vec<_>>().join(", ");
     let all = COMPUTED.iter().map(|(condition, _)| (*condition).to_owned());
     let others = [
@@ -773,8 +831,8 @@ fn a_filter_does_not_check_what_the_condition_beside_it_implies() {
 /// the latter, the bound saves what those cost.
 #[test]
 fn a_filter_checks_a_bound_before_what_is_checked_for_fewer_rows() {
-    let server = Server::builder().start_with_minutes();
-    let mut session = server.connect();
+    let database = Minutes::new();
+    let mut session = database.connect();
     session
         .batch_execute(
             "SET enable_seqscan = on; SET enable_indexscan = off; SET enable_bitmapscan = off;
@@ -803,8 +861,8 @@ fn a_filter_checks_a_bound_before_what_is_checked_for_fewer_rows() {
 /// A bound keeps its last result, but not beyond what it depends on.
 #[test]
 fn a_bound_is_computed_again_for_another_argument_zone_or_layout() {
-    let server = Server::builder().start_with_minutes();
-    let mut session = server.connect();
+    let database = Minutes::new();
+    let mut session = database.connect();
     session
         .batch_execute(
             "SET enable_seqscan = on; SET enable_indexscan = off; SET enable_bitmapscan = off;
@@ -859,8 +917,8 @@ fn a_bound_is_computed_again_for_another_argument_zone_or_layout() {
 
 #[test]
 fn a_condition_that_is_true_uses_the_key() {
-    let server = Server::builder().start_with_minutes();
-    let mut session = server.connect();
+    let database = Minutes::new();
+    let mut session = database.connect();
     for time in TIMES {
         for condition in [
             "({t} >= '2026-01-07 22:00Z') IS TRUE",
@@ -884,8 +942,8 @@ fn a_condition_that_is_true_uses_the_key() {
 /// In the spelling of newer versions, and in that of all.
 #[test]
 fn sums_and_local_times_by_their_new_names_use_the_key() {
-    let server = Server::builder().start_with_minutes();
-    let mut session = server.connect();
+    let database = Minutes::new();
+    let mut session = database.connect();
     session.batch_execute("SET TimeZone = 'America/New_York'").unwrap();
     let version = postgres_version();
     let mut forms = Vec::new();
@@ -928,8 +986,8 @@ fn sums_and_local_times_by_their_new_names_use_the_key() {
 /// What `docs/time.md` says to write instead of a form that reads all rows.
 #[test]
 fn what_reads_all_rows_can_be_written_so_that_it_uses_the_key() {
-    let server = Server::builder().start_with_minutes();
-    let mut session = server.connect();
+    let database = Minutes::new();
+    let mut session = database.connect();
     session
         .batch_execute(
             "CREATE TABLE days (day date); INSERT INTO days VALUES ('2026-01-03'), ('2026-01-05'); ANALYZE days;
@@ -984,8 +1042,8 @@ fn what_reads_all_rows_can_be_written_so_that_it_uses_the_key() {
 
 #[test]
 fn what_is_computed_from_a_time_uses_the_key() {
-    let server = Server::builder().start_with_minutes();
-    let mut session = server.connect();
+    let database = Minutes::new();
+    let mut session = database.connect();
     session.batch_execute("SET TimeZone = 'Europe/Berlin'").unwrap();
     for time in TIMES {
         for (condition, count) in COMPUTED {
@@ -1039,8 +1097,8 @@ fn what_is_computed_from_a_time_uses_the_key() {
 /// the origin at which a bin starts.
 #[test]
 fn bins_and_seconds_use_the_key_at_every_end() {
-    let server = Server::builder().start_with_minutes();
-    let mut session = server.connect();
+    let database = Minutes::new();
+    let mut session = database.connect();
     session.batch_execute("SET TimeZone = 'UTC'").unwrap();
     for operator in ["<", "<=", "=", ">=", ">"] {
         for origin in
@@ -1124,8 +1182,8 @@ fn bins_and_seconds_use_the_key_at_every_end() {
 /// returns another bin. No condition on it is added for a layout with such times.
 #[test]
 fn bins_of_a_layout_with_far_times_are_left_alone() {
-    let server = Server::builder().start_with_minutes();
-    let mut session = server.connect();
+    let database = Minutes::new();
+    let mut session = database.connect();
     session
         .batch_execute(
             "CREATE TABLE far (id bigint PRIMARY KEY, n integer);
@@ -1235,8 +1293,8 @@ fn ages_in_months_use_the_key() {
 
 #[test]
 fn lists_and_arrays_of_what_is_computed_from_a_time_use_the_key() {
-    let server = Server::builder().start_with_minutes();
-    let mut session = server.connect();
+    let database = Minutes::new();
+    let mut session = database.connect();
     session.batch_execute("SET TimeZone = 'Europe/Berlin'").unwrap();
     let many = (0..200).map(|n| format!("{}-06-01", 2000 + n)).collect::<Vec<_>>().join(",");
     let many_days = format!("{{t}}::date = ANY ('{{{many},2026-01-05,2026-01-03}}')");
@@ -1344,8 +1402,8 @@ fn lists_and_arrays_of_what_is_computed_from_a_time_use_the_key() {
 
 #[test]
 fn rows_that_begin_with_a_time_use_the_key() {
-    let server = Server::builder().start_with_minutes();
-    let mut session = server.connect();
+    let database = Minutes::new();
+    let mut session = database.connect();
     session.batch_execute("SET TimeZone = 'Europe/Berlin'").unwrap();
     for time in TIMES {
         for (condition, count) in [
@@ -1471,8 +1529,8 @@ fn rows_with_times_of_two_tables_search_either() {
 
 #[test]
 fn what_can_raise_an_error_of_its_own_raises_it_with_pushdown_too() {
-    let server = Server::builder().start_with_minutes();
-    let mut session = server.connect();
+    let database = Minutes::new();
+    let mut session = database.connect();
     for (condition, sqlstate) in [
         ("date_trunc('fortnight', snowflake_timestamp(id)) > now()", "22023"),
         ("date_trunc('quarters', snowflake_timestamp(id)) > now()", "22023"),
@@ -1608,8 +1666,8 @@ fn a_join_with_a_union_all_view_searches_each_part() {
 /// A part with a WHERE stays a subquery, which takes over the condition on the view's id.
 #[test]
 fn a_union_all_view_of_which_some_parts_have_a_where_searches_each_part() {
-    let server = Server::builder().start_with_minutes();
-    let mut session = server.connect();
+    let database = Minutes::new();
+    let mut session = database.connect();
     session.batch_execute("CREATE TABLE u (LIKE t INCLUDING ALL); INSERT INTO u SELECT id + 1, n FROM t").unwrap();
     let parts = |session: &mut Client, view: &str| {
         session.batch_execute(&format!("DROP VIEW IF EXISTS v; CREATE VIEW v AS {view}")).unwrap();
@@ -1709,8 +1767,8 @@ const ESTIMATED: &str = "CREATE FUNCTION estimated(query text) RETURNS float LAN
 
 #[test]
 fn each_form_is_estimated_within_a_factor_of_two() {
-    let server = Server::builder().start_with_minutes();
-    let mut session = server.connect();
+    let database = Minutes::new();
+    let mut session = database.connect();
     session.batch_execute(&format!("SET TimeZone = 'UTC'; {ESTIMATED}")).unwrap();
     for condition in [
         "WHERE snowflake_timestamp(id) >= '2026-01-05Z'",

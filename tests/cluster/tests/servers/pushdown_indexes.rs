@@ -2,16 +2,16 @@
 //! constraints of children. The time pushdown leaves a condition alone if these serve it. Plans
 //! follow them as they come and go.
 
+use cluster::Draw;
 use cluster::plans::{
-    IMMUTABLE_TIMES, LATE, assert_same_rows, is_pushed, left_alone, plan, pushed, rows, without_pushdown,
+    IMMUTABLE_TIMES, LATE, Minutes, assert_same_rows, is_pushed, left_alone, plan, pushed, rows, without_pushdown,
 };
-use cluster::{Draw, Server};
 use postgres::Client;
 
 #[test]
 fn an_upsert_finds_its_index_by_a_condition_on_the_time() {
-    let server = Server::builder().start_with_minutes();
-    let mut session = server.connect();
+    let database = Minutes::new();
+    let mut session = database.connect();
     for time in IMMUTABLE_TIMES {
         session
             .batch_execute(&format!(
@@ -55,8 +55,8 @@ fn an_upsert_finds_its_index_by_a_condition_on_the_time() {
 
 #[test]
 fn an_upsert_finds_its_index_by_the_time_itself() {
-    let server = Server::builder().start_with_minutes();
-    let mut session = server.connect();
+    let database = Minutes::new();
+    let mut session = database.connect();
     session
         .batch_execute(
             "CREATE TABLE c (id bigint NOT NULL, hits integer NOT NULL DEFAULT 0);
@@ -78,8 +78,8 @@ fn an_upsert_finds_its_index_by_the_time_itself() {
 
 #[test]
 fn an_index_by_the_time_is_used_as_without_pushdown() {
-    let server = Server::builder().start_with_minutes();
-    let mut session = server.connect();
+    let database = Minutes::new();
+    let mut session = database.connect();
     for time in IMMUTABLE_TIMES {
         for index in [
             format!("i ON t (({time}))"),
@@ -113,8 +113,8 @@ fn an_index_by_the_time_is_used_as_without_pushdown() {
 /// that the index uses the extension's function.
 #[test]
 fn an_index_by_the_time_in_the_body_of_a_function_is_used_as_without_pushdown() {
-    let server = Server::builder().start_with_minutes();
-    let mut session = server.connect();
+    let database = Minutes::new();
+    let mut session = database.connect();
     session
         .batch_execute(
             "CREATE FUNCTION time_of(bigint) RETURNS timestamptz LANGUAGE sql IMMUTABLE AS
@@ -148,8 +148,8 @@ fn an_index_by_the_time_in_the_body_of_a_function_is_used_as_without_pushdown() 
 /// No index can hold the form without a layout, which is not immutable.
 #[test]
 fn the_form_without_a_layout_is_rewritten_beside_an_index_by_the_time() {
-    let server = Server::builder().start_with_minutes();
-    let mut session = server.connect();
+    let database = Minutes::new();
+    let mut session = database.connect();
     session.batch_execute("CREATE INDEX i ON t (snowflake_timestamp(id, 'snowflake'))").unwrap();
     session
         .batch_execute("CREATE INDEX j ON t (n) WHERE (snowflake_parse(id, 'snowflake')).created_at > '2026-01-06Z'")
@@ -162,8 +162,8 @@ fn the_form_without_a_layout_is_rewritten_beside_an_index_by_the_time() {
 
 #[test]
 fn partitions_by_the_time_are_pruned_as_without_pushdown() {
-    let server = Server::builder().start_with_minutes();
-    let mut session = server.connect();
+    let database = Minutes::new();
+    let mut session = database.connect();
     for time in IMMUTABLE_TIMES {
         session
             .batch_execute(&format!(
@@ -253,8 +253,8 @@ fn make_family(session: &mut Client, parent: &str, inherits: bool) {
 
 #[test]
 fn an_index_by_the_time_on_one_child_is_used_as_without_pushdown() {
-    let server = Server::builder().start_with_minutes();
-    let mut session = server.connect();
+    let database = Minutes::new();
+    let mut session = database.connect();
     for (parent, inherits) in [("partitioned", false), ("inherited", true)] {
         make_family(&mut session, parent, inherits);
         let query = |table: &str| format!("SELECT n FROM {table} WHERE snowflake_timestamp(id, 'snowflake') >= {LATE}");
@@ -295,8 +295,8 @@ fn assert_prepared(session: &mut Client, expected: Option<&str>, case: &str) {
 
 #[test]
 fn a_prepared_statement_follows_indexes_that_come_and_go_in_another_session() {
-    let server = Server::builder().start_with_minutes();
-    let (mut session, mut other) = (server.connect(), server.connect());
+    let database = Minutes::new();
+    let (mut session, mut other) = (database.connect(), database.connect());
     prepare(&mut session, "SELECT n FROM t WHERE snowflake_timestamp(id, 'snowflake') >= $1");
     for round in 0..2 {
         assert_prepared(&mut session, None, &format!("round {round}, before"));
@@ -318,9 +318,9 @@ const FROM_THE_4TH: &str =
 
 #[test]
 fn a_prepared_statement_follows_children_that_come_and_go_in_another_session() {
-    let server = Server::builder().start_with_minutes();
+    let database = Minutes::new();
     for (parent, inherits) in [("partitioned", false), ("inherited", true)] {
-        let (mut session, mut other) = (server.connect(), server.connect());
+        let (mut session, mut other) = (database.connect(), database.connect());
         make_family(&mut other, parent, inherits);
         let (leave, join) = if inherits {
             (
@@ -361,8 +361,8 @@ fn a_prepared_statement_follows_children_that_come_and_go_in_another_session() {
 /// Before declarative partitioning, such constraints excluded children.
 #[test]
 fn tables_are_left_out_by_a_constraint_on_the_time_as_without_pushdown() {
-    let server = Server::builder().start_with_minutes();
-    let mut session = server.connect();
+    let database = Minutes::new();
+    let mut session = database.connect();
     session
         .batch_execute(
             "CREATE TABLE parent (id bigint NOT NULL, n integer NOT NULL);
@@ -386,8 +386,8 @@ fn tables_are_left_out_by_a_constraint_on_the_time_as_without_pushdown() {
 /// guards the data.
 #[test]
 fn a_constraint_on_the_time_of_a_partition_leaves_the_pushdown_on() {
-    let server = Server::builder().start_with_minutes();
-    let mut session = server.connect();
+    let database = Minutes::new();
+    let mut session = database.connect();
     make_family(&mut session, "whole", false);
     session.batch_execute("DROP INDEX whole_by_time").unwrap();
     let query = format!("SELECT n FROM whole WHERE snowflake_timestamp(id, 'snowflake') >= {LATE}");
@@ -400,8 +400,8 @@ fn a_constraint_on_the_time_of_a_partition_leaves_the_pushdown_on() {
 
 #[test]
 fn an_index_by_the_time_below_any_part_of_a_union_is_used_as_without_pushdown() {
-    let server = Server::builder().start_with_minutes();
-    let mut session = server.connect();
+    let database = Minutes::new();
+    let mut session = database.connect();
     session
         .batch_execute(
             "CREATE TABLE u (id bigint PRIMARY KEY, n integer NOT NULL); INSERT INTO u SELECT * FROM t; ANALYZE u;
@@ -421,8 +421,8 @@ fn an_index_by_the_time_below_any_part_of_a_union_is_used_as_without_pushdown() 
 
 #[test]
 fn a_partial_index_by_the_time_in_the_body_of_a_function_is_used_as_without_pushdown() {
-    let server = Server::builder().start_with_minutes();
-    let mut session = server.connect();
+    let database = Minutes::new();
+    let mut session = database.connect();
     session
         .batch_execute(
             "CREATE FUNCTION time_of(bigint) RETURNS timestamptz LANGUAGE sql IMMUTABLE AS
@@ -437,8 +437,8 @@ fn a_partial_index_by_the_time_in_the_body_of_a_function_is_used_as_without_push
 
 #[test]
 fn an_index_by_the_time_is_used_for_the_times_of_another_tables_ids() {
-    let server = Server::builder().start_with_minutes();
-    let mut session = server.connect();
+    let database = Minutes::new();
+    let mut session = database.connect();
     session
         .batch_execute(
             "CREATE TABLE few AS SELECT * FROM t WHERE n < 5; ALTER TABLE few ADD PRIMARY KEY (id);

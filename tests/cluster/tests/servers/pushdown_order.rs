@@ -1,8 +1,8 @@
 //! Rows in the order of their ids' times come from an index on the ids, with the ties, places of
 //! NULL and errors that a sort by the time gives.
 
-use cluster::plans::{IMMUTABLE_TIMES, TIMES, plan, rows, without_pushdown};
-use cluster::{Server, refused};
+use cluster::plans::{IMMUTABLE_TIMES, Minutes, TIMES, plan, rows, without_pushdown};
+use cluster::refused;
 use postgres::Client;
 
 /// Asserts that nothing is sorted from scratch for a query, and that its rows come in the order in
@@ -34,8 +34,8 @@ fn left_alone(session: &mut Client, query: &str) {
 
 #[test]
 fn the_first_rows_by_time_come_from_the_key() {
-    let server = Server::builder().start_with_minutes();
-    let mut session = server.connect();
+    let database = Minutes::new();
+    let mut session = database.connect();
     session
         .batch_execute(
             "CREATE VIEW v AS SELECT *, snowflake_timestamp(id) AS created_at FROM t;
@@ -84,8 +84,8 @@ fn the_first_rows_by_time_come_from_the_key() {
 /// Ten ids have each time, and some rows have none.
 #[test]
 fn ties_and_rows_without_an_id_are_where_a_sort_puts_them() {
-    let server = Server::builder().start_with_minutes();
-    let mut session = server.connect();
+    let database = Minutes::new();
+    let mut session = database.connect();
     session
         .batch_execute(
             "CREATE TABLE s (id bigint, n integer);
@@ -126,8 +126,8 @@ fn ties_and_rows_without_an_id_are_where_a_sort_puts_them() {
 
 #[test]
 fn an_index_that_does_not_have_all_rows_or_not_their_order_is_left_alone() {
-    let server = Server::builder().start_with_minutes();
-    let mut session = server.connect();
+    let database = Minutes::new();
+    let mut session = database.connect();
     for index in ["(n, id)", "((id + 1))", "(id) WHERE n > 5", "USING hash (id)", "USING brin (id)"] {
         session
             .batch_execute(&format!(
@@ -152,8 +152,8 @@ fn an_index_that_does_not_have_all_rows_or_not_their_order_is_left_alone() {
 /// A row that is read raises its error. A LIMIT may be reached before that.
 #[test]
 fn a_number_that_is_not_an_id_is_refused_when_it_is_read() {
-    let server = Server::builder().start_with_minutes();
-    let mut session = server.connect();
+    let database = Minutes::new();
+    let mut session = database.connect();
     session.batch_execute("INSERT INTO t VALUES (-1, -1)").unwrap();
     let first = "SELECT n FROM t ORDER BY snowflake_timestamp(id) LIMIT 1";
     let last = "SELECT n FROM t ORDER BY snowflake_timestamp(id) DESC";
@@ -170,12 +170,12 @@ fn a_number_that_is_not_an_id_is_refused_when_it_is_read() {
 /// Conditions of a view's user must not see rows that the view hides.
 #[test]
 fn a_condition_that_leaks_does_not_run_before_a_policy() {
-    let server = Server::builder().start_with_minutes();
-    let mut session = server.connect();
+    let database = Minutes::new();
+    let mut session = database.connect();
     session
         .batch_execute(
-            "CREATE ROLE reader; GRANT SELECT ON t TO reader; ALTER TABLE t ENABLE ROW LEVEL SECURITY;
-             CREATE POLICY few ON t USING (n < 100); SET ROLE reader",
+            "CREATE ROLE row_reader; GRANT SELECT ON t TO row_reader; ALTER TABLE t ENABLE ROW LEVEL SECURITY;
+             CREATE POLICY few ON t USING (n < 100); SET ROLE row_reader",
         )
         .unwrap();
     for condition in ["", " WHERE snowflake_timestamp(id) >= '2026-01-01 00:10Z'", " WHERE id > 5"] {
@@ -231,10 +231,10 @@ const FAMILIES: &str = "
 /// not prepared what a scan of its indexes must check.
 #[test]
 fn nothing_is_read_where_no_row_can_fulfil_the_condition() {
-    let server = Server::builder().start_with_minutes();
-    server.connect().batch_execute(FAMILIES).unwrap();
+    let database = Minutes::new();
+    database.connect().batch_execute(FAMILIES).unwrap();
     for settings in UNSORTED {
-        let mut session = server.connect();
+        let mut session = database.connect();
         session.batch_execute(settings).unwrap();
         for table in ["t", "checked", "parts", "parent", "partial", "kept", "barrier", "all_of_them"] {
             for condition in NEVER {
@@ -274,8 +274,8 @@ fn nothing_is_read_where_no_row_can_fulfil_the_condition() {
 /// reads nothing.
 #[test]
 fn a_parameter_that_excludes_all_rows_excludes_them_in_every_plan() {
-    let server = Server::builder().start_with_minutes();
-    let mut session = server.connect();
+    let database = Minutes::new();
+    let mut session = database.connect();
     session.batch_execute("SET enable_sort = off").unwrap();
     for query in [
         "SELECT n FROM t WHERE $1 ORDER BY snowflake_timestamp(id)",
@@ -297,8 +297,8 @@ fn a_parameter_that_excludes_all_rows_excludes_them_in_every_plan() {
 /// and no order.
 #[test]
 fn a_partitioned_table_without_its_partitions_has_no_rows() {
-    let server = Server::builder().start_with_minutes();
-    let mut session = server.connect();
+    let database = Minutes::new();
+    let mut session = database.connect();
     session.batch_execute(FAMILIES).unwrap();
     session.batch_execute("CREATE TABLE bare (id bigint PRIMARY KEY, n integer) PARTITION BY RANGE (id)").unwrap();
     for settings in UNSORTED {
@@ -316,8 +316,8 @@ fn a_partitioned_table_without_its_partitions_has_no_rows() {
 /// TABLESAMPLE leaves out rows that an index has.
 #[test]
 fn a_sample_and_a_lateral_subquery_have_the_rows_that_they_have_without_pushdown() {
-    let server = Server::builder().start_with_minutes();
-    let mut session = server.connect();
+    let database = Minutes::new();
+    let mut session = database.connect();
     session.batch_execute(FAMILIES).unwrap();
     for settings in UNSORTED {
         session.batch_execute(settings).unwrap();

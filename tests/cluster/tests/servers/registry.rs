@@ -19,8 +19,7 @@ use cluster::registry::{Poll, ROLE, config, now_ms, number, role_sql};
 use cluster::{Builder, Draw, Member, Operated, Oracle, Server, refused, skip, wait_until};
 use postgres::Client;
 use snowflake_core::exchange::Failure;
-use snowflake_core::identity::Identity;
-use snowflake_core::layout::{BUILT_IN, Layout};
+use snowflake_core::layout::Layout;
 use snowflake_core::lease::{LeaseNotice, LeaseTerms};
 use snowflake_core::registry::{
     Change, DEFAULT_LEASE_MS, DEFAULT_SKEW_MS, Fleet, NumberKey, NumberRecord, Store, Swap, SwapAnswer, Wanted,
@@ -315,27 +314,6 @@ fn a_swap_that_is_terminated_before_its_commit_is_not_done() {
     assert_eq!((oracle.count(), oracle.accept_history(&mut server.connect())), (2, 2));
 }
 
-#[test]
-fn a_request_that_has_no_answer_is_given_back() {
-    let (server, oracle) = (registry(), Oracle::new());
-    Member::new(config_of(&server), &oracle).lease();
-    let member = Member::new(config_of(&server), &oracle);
-    lose_the_synchronous_standby(&server);
-    let mut observer = server.connect();
-    let ender = thread::spawn(move || {
-        let pid = waiting(&mut observer, "SyncRep");
-        observer.query("SELECT pg_terminate_backend($1)", &[&pid]).unwrap();
-    });
-    member.unanswered();
-    ender.join().unwrap();
-    find_the_synchronous_standby(&server);
-    member.give_back();
-    assert_eq!(member.held(), None);
-    let mut session = server.connect();
-    assert_eq!(session.value("SELECT count(*) FROM snowflake_registry.fleet WHERE state = 'free'"), "1");
-    assert_eq!(oracle.accept_history(&mut session), 2);
-}
-
 /// The same for a cancelled and for a terminated wait: the change is made, but may be lost at a
 /// failover, so that it is not an answer.
 #[test]
@@ -455,22 +433,6 @@ fn a_failover_that_loses_the_last_changes_begins_a_generation() {
 }
 
 #[test]
-fn a_failover_to_a_synchronous_standby_begins_none_if_the_operator_says_so() {
-    let (server, oracle) = (registry(), Oracle::new());
-    server.operate(&["set-loses-nothing", "true"]);
-    let standby = server.standby().start();
-    let mut member = Member::new(config_of(&server), &oracle);
-    let before = member.lease();
-    standby.wait_until_replayed(&server.flushed());
-    server.crash();
-    standby.promote();
-    member.set_config(config_of(&standby));
-    assert_eq!(member.lease().holder, before.holder);
-    assert_eq!(standby.connect().value("SELECT (generation, timeline) FROM snowflake_registry.fleets"), "(1,2)");
-    Member::new(config_of(&standby), &oracle).lease();
-}
-
-#[test]
 fn a_backup_that_is_restored_is_frozen_when_the_operator_says_so() {
     let (server, oracle) = (registry(), Oracle::new());
     let mut kept = Member::new(config_of(&server), &oracle);
@@ -489,67 +451,6 @@ fn a_backup_that_is_restored_is_frozen_when_the_operator_says_so() {
     // The limits may be lost, too.
     restored.operate(&["restored", "--lease", "2 hours", "--skew", "3 min"]);
     assert!(matches!(new.keep(), Err(Failure::Frozen { until_ms }) if until_ms > now_ms() + 7_200_000));
-}
-
-#[test]
-fn a_registry_that_was_lost_is_made_anew_with_a_freeze() {
-    let (server, oracle) = (registry(), Oracle::new());
-    // Numbers below 100 are configured on other servers.
-    let range = ["set-range", "100", "1023"];
-    server.operate(&range);
-    let mut member = Member::new(config_of(&server), &oracle);
-    let before = member.lease();
-    let uuid = server.connect().value("SELECT uuid FROM snowflake_registry.fleets");
-    let anew = plain().start();
-    // It does not guess how long leases were.
-    let refused = anew.operate_once(&["lost", "--uuid", &uuid]);
-    assert!(!refused.status.success() && String::from_utf8_lossy(&refused.stderr).contains("--lease"), "{refused:?}");
-    assert_eq!(anew.connect().value("to_regnamespace('snowflake_registry')"), "NULL");
-    // It can be the same fleet for the databases that have noted its uuid.
-    let said = anew.operate(&["lost", "--lease", "10 min", "--skew", "1 min", "--uuid", &uuid]);
-    assert!(
-        said.contains(&format!(" -> {uuid}\n")) && said.contains("\nNo number is leased for ids before "),
-        "{said}"
-    );
-    anew.operate(&range);
-    execute(&anew, "CREATE ROLE snowflake LOGIN");
-    member.set_config(config_of(&anew));
-    // Nothing is brought or leased before the role has its rights, which it gets last.
-    member.unanswered();
-    execute(&anew, role_sql().split_once("LOGIN;").expect("the first command makes the role").1);
-    let _ = member.keep();
-    assert_eq!(member.held().map(|lease| lease.holder), Some(before.holder));
-    let new = Member::new(config_of(&anew), &oracle);
-    assert!(matches!(new.keep(), Err(Failure::Frozen { until_ms }) if until_ms > before.until_ms));
-    assert_eq!(new.registry().read(&Wanted::default()).unwrap().fleet.range, Some((100, 1023)));
-}
-
-#[test]
-fn a_registry_is_moved_while_it_is_closed() {
-    let (server, oracle) = (registry(), Oracle::new());
-    let mut member = Member::new(config_of(&server), &oracle);
-    let before = member.lease();
-    server.operate(&["close"]);
-    assert!(matches!(member.keep(), Err(Failure::Closed)));
-    let dump = server.dump("postgres", "postgres", &["--schema=snowflake_registry"]);
-    // Another system identifier.
-    let target = plain().start();
-    execute(&target, "CREATE ROLE snowflake LOGIN");
-    target.restore(&dump, "postgres", &[]);
-    member.set_config(config_of(&target));
-    assert!(matches!(member.keep(), Err(Failure::Closed)));
-    let said = target.operate(&["open", "--moved"]);
-    assert!(said.starts_with("fleet \"default\" closed: yes -> no\n"), "{said}");
-    // The old one needs a word more.
-    let said = server.refuses(&["open"]);
-    assert!(said.contains("is closed for a move") && said.contains("open --not-moved"), "{said}");
-    let said = server.operate(&["open", "--not-moved"]);
-    assert!(said.contains("If any server has reached a moved copy"), "{said}");
-    server.operate(&["close"]);
-    assert_eq!(member.lease().holder, before.holder);
-    Member::new(config_of(&target), &oracle).lease();
-    assert_eq!(oracle.accept_history(&mut target.connect()), 2);
-    assert!(target.refuses(&["open", "--moved"]).contains("is not closed"));
 }
 
 // A registry that must not be used
@@ -1161,175 +1062,6 @@ fn every_object_has_a_comment() {
 }
 
 #[test]
-fn operators_set_range_and_limits() {
-    let (server, oracle) = (registry(), Oracle::new());
-    let refuses = |arguments: &[&str], words: &str| {
-        let said = server.refuses(arguments);
-        assert!(said.contains(words) && said.contains("\nhint: "), "{arguments:?}: {said}");
-    };
-    let says = |arguments: &[&str], words: &str| {
-        let said = server.operate(arguments);
-        assert!(said.contains(words), "{arguments:?}: {said}");
-    };
-    refuses(&["restored"], "are not known");
-    refuses(&["set-range", "5", "4"], "range 5 to 4 has no numbers");
-    refuses(&["set-range", "-1", "4"], "range cannot begin at -1, because numbers begin at 0");
-    refuses(&["--fleet", "other", "set-range", "0", "4"], "no fleet \"other\"");
-    // A freeze of years.
-    refuses(&["set-limits", "--lease", "365 days"], "lease cannot be 365 d");
-    refuses(&["set-limits", "--skew", "61 min"], "skew cannot be 1 hr 1 min");
-    refuses(&["set-lease", "--lease", "999 ms"], "lease cannot be 999 ms");
-    refuses(&["set-lease", "--skew", "9 ms"], "skew cannot be 9 ms");
-    // Nothing is permitted yet but the defaults.
-    refuses(&["set-lease", "--lease", "601 s"], "lease of 10 mins 1 sec is beyond the limits");
-    refuses(&["set-lease", "--skew", "61 s"], "skew of 1 min 1 sec is beyond the limits");
-    refuses(&["restored", "--lease", "31 days", "--skew", "1 min"], "lease cannot be 31 d");
-    refuses(&["lost", "--lease", "10 min", "--skew", "1 day"], "skew cannot be 1 d");
-    refuses(&["reserve", "-1", "now"], "number -1 is not one that a server can have");
-    // A mark in milliseconds that is taken for seconds would keep it for thousands of years.
-    refuses(&["reserve", "5", "in 31 days"], "more than 30 days from now");
-    refuses(&["add-fleet", "default"], "fleet \"default\" exists already");
-    // What makes no sense is not sent at all.
-    for arguments in [&["set-range", "x", "4"][..], &["set-limits"], &["reserve", "5", "infinity"], &["add-fleet", ""]]
-    {
-        assert_eq!(server.operate_once(arguments).status.code(), Some(2), "{arguments:?}");
-    }
-    says(&["set-range", "5", "6"], "fleet \"default\" last_worker: none -> 6");
-    says(&["set-range", "5", "6"], "No value has changed.");
-    says(&["set-limits", "--lease", "20 min"], "fleet \"default\" longest_ms: none -> 20 mins");
-    says(&["set-limits", "--lease", "20 min", "--skew", "2 min"], "Each freeze lasts 24 mins from now on");
-    refuses(&["set-limits", "--lease", "19 min"], "cannot be lowered");
-    refuses(&["set-limits", "--skew", "119 s"], "cannot be lowered");
-    says(&["set-limits", "--skew", "3 min"], "fleet \"default\" skew_ms: 2 mins -> 3 mins");
-    says(&["set-lease", "--lease", "1 min"], "fleet \"default\" lease_ms: 10 mins -> 1 min");
-    refuses(&["set-lease", "--lease", "1201 s"], "is beyond the limits");
-    refuses(&["set-lease", "--skew", "181 s"], "is beyond the limits");
-    says(&["set-lease", "--lease", "20 min", "--skew", "3 min"], "fleet \"default\" lease_ms: 1 min -> 20 mins");
-    let mut numbers = [(); 2].map(|()| Member::new(config_of(&server), &oracle).lease().worker);
-    numbers.sort_unstable();
-    assert_eq!(numbers, [5, 6]);
-    for sql in ["DELETE FROM snowflake_registry.numbers", "TRUNCATE snowflake_registry.numbers"] {
-        let error = refused(server.connect().query(sql, &[]));
-        assert_eq!(
-            (error.sqlstate.as_str(), error.message.as_str()),
-            ("55000", "records of numbers cannot be deleted")
-        );
-    }
-    let third = Member::new(config_of(&server), &oracle);
-    assert!(matches!(third.keep(), Err(Failure::NoneFree { numbers: 2, .. })));
-    let fleet = third.registry().read(&Wanted::default()).unwrap().fleet;
-    assert_eq!((fleet.longest_ms, fleet.skew_ms), (1_200_000, 180_000));
-    assert_eq!((fleet.used_lease_ms(), fleet.used_skew_ms()), (1_200_000, 180_000));
-    refuses(&["lost", "--lease", "1 min", "--skew", "1 min"], "has leases");
-}
-
-/// A registry that has failed over, and whose servers have not noted it, may lack leases. What an
-/// operator does then must not hide that.
-#[test]
-fn an_operator_does_not_hide_what_a_failover_may_have_lost() {
-    let (server, oracle) = (registry(), Oracle::new());
-    server.operate(&["set-range", "7", "9"]);
-    let member = Member::new(config_of(&server), &oracle);
-    let worker = member.lease().worker;
-    let free = if worker == 9 { "8" } else { "9" };
-    // As if the record had been written before a failover.
-    execute(&server, "UPDATE snowflake_registry.fleets SET timeline = timeline - 1");
-    let reserve = ["reserve", free, "now"];
-    let refuses = |arguments: &[&str], words: &str| {
-        let said = server.refuses(arguments);
-        assert!(said.contains(words), "{arguments:?}: {said}");
-    };
-    for arguments in [&["set-loses-nothing", "true"][..], &["close"], &["reset-settings"], &reserve] {
-        refuses(arguments, "may have lost leases of fleet \"default\", which no server has noted yet");
-    }
-    server.operate(&["set-loses-nothing", "false"]);
-    // A server notes it, and the freeze begins.
-    let _ = member.keep();
-    refuses(&reserve, "a lost lease of number");
-    server.operate(&["set-loses-nothing", "true"]);
-    server.operate(&["close"]);
-    server.operate(&["open", "--not-moved"]);
-    member.give_back();
-    refuses(&["reset-settings"], "may still draw ids");
-    // With a synchronous standby, another timeline has lost nothing. Another store may have.
-    execute(&server, "UPDATE snowflake_registry.fleets SET timeline = timeline - 1, freeze_ms = 0");
-    server.operate(&reserve);
-    server.operate(&["close"]);
-    execute(&server, "UPDATE snowflake_registry.fleets SET store = store + 1");
-    refuses(&["close"], "which no server has noted yet");
-}
-
-/// A raise can be lost. So can what the first server has written.
-#[test]
-fn a_raised_limit_is_not_used_and_a_forgotten_one_is_not_lowered() {
-    let (server, oracle) = (registry(), Oracle::new());
-    let of = || Member::new(config_of(&server), &oracle).registry().read(&Wanted::default()).unwrap().fleet;
-    let used = || (of().used_lease_ms(), of().used_skew_ms());
-    // Below the defaults, what is used follows, because no server has started.
-    server.operate(&["set-limits", "--lease", "3 s", "--skew", "1 s"]);
-    assert_eq!(used(), (3000, 1000));
-    server.operate(&["set-limits", "--lease", "1 h", "--skew", "2 min"]);
-    assert_eq!(used(), (3000, 1000));
-    server.operate(&["restored", "--lease", "2 h", "--skew", "3 min"]);
-    assert_eq!((of().longest_ms, of().skew_ms, used()), (7_200_000, 180_000, (3000, 1000)));
-    server.operate(&["set-lease", "--lease", "2 h"]);
-    assert_eq!(used(), (7_200_000, 1000));
-    // As if the freeze were over.
-    execute(&server, "UPDATE snowflake_registry.fleets SET freeze_ms = 0");
-    server.operate(&["reset-settings"]);
-    // What is used below the defaults stays: a raise that a failover can lose must not be used.
-    assert_eq!((of().longest_ms, of().skew_ms, of().lease_ms, of().clock_skew_ms), (0, 0, 0, 1000));
-    server.enter(&commands(block("fleet-limits")));
-    assert_eq!((of().longest_ms, of().skew_ms, used()), (3_600_000, 60_000, (DEFAULT_LEASE_MS, 1000)));
-    server.enter(&commands(block("fleet-lease")));
-    assert_eq!(used(), (120_000, 10_000));
-    // The registry is another one now, and may lack what the first server has brought.
-    server.operate(&["reset-settings"]);
-    execute(&server, "UPDATE snowflake_registry.fleets SET timeline = timeline - 1");
-    for limit in [["--lease", "599 s"], ["--skew", "59 s"]] {
-        let said = server.refuses(&["set-limits", limit[0], limit[1]]);
-        assert!(said.contains("limits of fleet \"default\" cannot be lowered"), "{said}");
-    }
-    server.operate(&["set-limits", "--lease", "10 min", "--skew", "1 min"]);
-}
-
-/// An operator's program knows the numbers of built-in layouts by their fingerprints.
-#[test]
-fn a_number_that_the_layout_does_not_have_is_neither_leased_nor_kept() {
-    let server = registry();
-    let mut session = server.connect();
-    let mut set = |layout: &str, backup: bool| {
-        let set = format!("UPDATE snowflake_registry.fleets SET layout = {layout}, backup = {backup}");
-        session.batch_execute(&set).unwrap();
-    };
-    let mut was = "none".to_owned();
-    for (name, line) in BUILT_IN {
-        let layout = Layout::parse(line).unwrap();
-        for backup in [false, true] {
-            let Ok(numbers) = Identity::worker_numbers(&layout, backup) else { continue };
-            set(&layout.fingerprint().to_string(), backup);
-            let (beyond, last) = (numbers.to_string(), (numbers - 1).to_string());
-            for (arguments, words) in [
-                (["set-range", "0", &beyond], "has numbers that the layout does not have"),
-                (["reserve", &beyond, "now"], "layout has no number"),
-            ] {
-                let said = server.refuses(&arguments);
-                let has = format!("The fleet's layout has the numbers 0 to {last}.");
-                assert!(said.contains(words) && said.contains(&has), "{name} {backup}, {arguments:?}: {said}");
-            }
-            let said = server.operate(&["set-range", "0", &last]);
-            let changed = said.contains(&format!("fleet \"default\" last_worker: {was} -> {last}\n"));
-            assert!(changed || last == was && said == "No value has changed.\n", "{name} {backup}: {said}");
-            was = last;
-        }
-    }
-    // Of another layout only the servers know it.
-    set("5", false);
-    server.operate(&["set-range", "0", "1999"]);
-    assert!(server.operate(&["set-range", "0", "2000"]).contains("Servers refuse a range"));
-}
-
-#[test]
 fn a_fleet_whose_first_server_has_brought_the_wrong_settings_gets_others() {
     let (server, oracle) = (registry(), Oracle::new());
     server.limit_leases("20 min", "500 ms");
@@ -1350,74 +1082,12 @@ fn a_fleet_whose_first_server_has_brought_the_wrong_settings_gets_others() {
     execute(&server, "UPDATE snowflake_registry.numbers SET from_ms = 0, until_ms = 1");
     let said = server.operate(&["reset-settings"]);
     assert!(said.contains(" layout: snowflake -> none\n") && !said.contains("_worker: "), "{said}");
-}
-
-#[test]
-fn pruning_forgets_old_leases_and_keeps_the_last_one_of_each_number() {
-    let (server, oracle) = (registry(), Oracle::new());
-    server.operate(&["set-range", "7", "8"]);
-    for _ in 0..3 {
-        let member = Member::new(config_of(&server), &oracle);
-        member.lease();
-        member.give_back();
-    }
-    let held = Member::new(config_of(&server), &oracle).lease();
-    let mut session = server.connect();
-    let count = |session: &mut Client| session.value("SELECT count(*) FROM snowflake_registry.leases");
-    assert_eq!(count(&mut session), "4");
-    // As if three years had passed since.
-    let age = "UPDATE snowflake_registry.history SET from_ms = from_ms - 100000000000, until_ms = until_ms - 100000000000 \
-               WHERE until_ms IS NOT NULL";
-    execute(&server, age);
-    let numbers = "SELECT string_agg(n::text, ' ' ORDER BY worker) FROM snowflake_registry.numbers n";
-    let before = session.value(numbers);
-    for before in ["now", "11 min ago", "in 1 d"] {
-        let said = server.refuses(&["prune", before]);
-        assert!(said.contains("cannot be pruned") && said.contains("\nhint: "), "{before}: {said}");
-    }
-    assert!(server.refuses(&["--fleet", "other", "prune", "730 days ago"]).contains("no fleet \"other\""));
-    server.operate(&["prune", "1971-01-01 00:00Z"]);
-    assert_eq!(count(&mut session), "4");
-    server.operate(&["prune", "730 days ago"]);
-    let kept = "SELECT string_agg(DISTINCT worker::text, ' ') FROM snowflake_registry.leases";
-    let used = "SELECT string_agg(worker::text, ' ' ORDER BY worker) FROM snowflake_registry.numbers";
-    assert_eq!(session.value(kept), session.value(used));
-    assert_eq!(session.value(numbers), before);
-    let drawn_by = format!(
-        "SELECT count(*) FROM snowflake_registry.drawn_by(snowflake_registry.instant({}), {})",
-        held.from_ms, held.worker
-    );
-    assert_eq!(session.value(&drawn_by), "1");
-    // The numbers are leased as before.
-    let next = Member::new(config_of(&server), &oracle).lease();
-    assert_ne!(next.worker, held.worker);
-}
-
-#[test]
-fn a_number_that_was_set_on_a_server_is_kept_until_its_ids_have_ended() {
-    let (server, oracle) = (registry(), Oracle::new());
-    server.operate(&["set-range", "5", "5"]);
-    let said = server.operate(&["reserve", "5", "2000-01-01 00:00:00.001+00"]);
-    assert!(said.contains("number 5 until_ms: none -> 2000-01-01 00:00:00Z\n"), "{said}");
-    assert!(said.ends_with("This cannot be undone.\n"), "{said}");
-    server.operate(&["reserve", "5", "in 1 hour"]);
-    let member = Member::new(config_of(&server), &oracle);
-    assert!(matches!(member.keep(), Err(Failure::NoneFree { numbers: 1, .. })));
-    let mut session = server.connect();
-    assert_eq!(session.value("SELECT state FROM snowflake_registry.fleet"), "reserved");
-    // It can be kept for longer, and not for a shorter time.
-    assert!(server.refuses(&["reserve", "5", "in 1 min"]).contains("number 5 has a lease that ended later"));
-    server.operate(&["reserve", "5", "in 2 hours"]);
-    assert!(matches!(member.keep(), Err(Failure::NoneFree { numbers: 1, .. })));
-    // What is far ahead needs a second word.
-    server.operate(&["reserve", "9", "in 31 days", "--force", "--yes"]);
-    assert_eq!(session.value("SELECT ends > now() + '30 days' FROM snowflake_registry.fleet WHERE worker = 9"), "true");
-    // One whose ids have ended is leased from their end on.
-    server.operate(&["set-range", "6", "6"]);
-    server.operate(&["reserve", "6", "1 ms ago"]);
-    let lease = member.lease();
-    assert_eq!(lease.worker, 6);
-    assert_eq!(oracle.accept_history(&mut session), 6);
+    // A raise is not used before that is set.
+    let of = || right.registry().read(&Wanted::default()).unwrap().fleet;
+    server.enter(&commands(block("fleet-limits")));
+    assert_eq!((of().longest_ms, of().skew_ms, of().used_lease_ms()), (3_600_000, 60_000, DEFAULT_LEASE_MS));
+    server.enter(&commands(block("fleet-lease")));
+    assert_eq!((of().used_lease_ms(), of().used_skew_ms()), (120_000, 10_000));
 }
 
 // The oracle

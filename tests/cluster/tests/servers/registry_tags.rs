@@ -11,7 +11,7 @@ use cluster::registry::{Poll, ROLE, config};
 use cluster::{Draw, Operated, Server, TagMember as Member, refused, wait_until};
 use postgres::Client;
 use snowflake_core::registry::{Change, Store, Swap, SwapAnswer, TagRecord, Wanted};
-use snowflake_core::segment::{Ask, END, Grant, PlaceRefusal, Return, State, SupplyNotice, ValueRun};
+use snowflake_core::segment::{Ask, END, Grant, PlaceRefusal, Return, State, ValueRun};
 use snowflake_core::tag::Tag;
 use snowflake_registry::{Postgres, Registry};
 
@@ -74,79 +74,6 @@ fn three_servers_that_share_tags_draw_different_values() {
     println!("{} values in a span of {}", values.len(), last - first + 1);
     // Every member leaves less than two blocks unused.
     assert!(*first == 1 && *last < 3 * (VALUES as i64 + 2 * 50), "{last}");
-}
-
-#[test]
-fn what_is_left_is_given_back_unless_another_server_has_reserved_a_block_since() {
-    let server = registry();
-    insert(&server, "orders", ", least_step, greatest_step", ", 10, 10");
-    let (one, other) = (Member::of(&server), Member::of(&server));
-    assert_eq!(one.draw("orders", 3), run(1, 3));
-    // A tenth is used, so that the next block is reserved.
-    one.supply().unwrap();
-    assert_eq!(next_value(&server, "orders"), "21");
-    one.give_back().unwrap();
-    assert_eq!(next_value(&server, "orders"), "4");
-    assert_eq!(other.draw("orders", 1), run(4, 1));
-    assert_eq!(one.draw("orders", 1), run(14, 1));
-    other.give_back().unwrap();
-    assert_eq!(next_value(&server, "orders"), "24");
-    assert!(!other.has_reported(|notice| matches!(notice, SupplyNotice::GivenBack { .. })));
-    one.give_back().unwrap();
-    assert_eq!(next_value(&server, "orders"), "15");
-}
-
-#[test]
-fn a_tag_may_have_any_name_and_one_that_is_deleted_frees_its_place() {
-    let server = registry();
-    let longest = "ä".repeat(31) + "x";
-    for tag in ["we\"ird\\{},NULL", " a 'b' ", "NULL", "", &longest] {
-        let Ok(_) = Tag::new(tag) else {
-            let sql = "INSERT INTO snowflake_registry.tags (tag) VALUES ('')";
-            assert_eq!(refused(server.connect().execute(sql, &[])).sqlstate, "23514");
-            continue;
-        };
-        // Two places, and four tags.
-        let member = Member::of(&server);
-        assert_eq!(member.draw(tag, 1), Err(PlaceRefusal::Empty(State::Unknown)));
-        insert(&server, tag, ", next_value", ", 7");
-        assert_eq!(member.draw(tag, 1), run(7, 1));
-        execute(&mut server.connect(), "DELETE FROM snowflake_registry.tags");
-        insert(&server, tag, ", next_value", ", 7");
-        // What is left is drawn, until the registry is asked the next time.
-        assert!(matches!(member.draw(tag, u32::MAX), Ok(ValueRun { first: 8, .. })));
-        assert_eq!(member.draw(tag, 1), Err(PlaceRefusal::Empty(State::Unknown)));
-        assert!(member.has_reported(|notice| matches!(notice, SupplyNotice::Gone(_))));
-        assert_eq!(member.draw(tag, 1), run(7, 1));
-    }
-}
-
-#[test]
-fn a_tag_jumps_in_a_new_generation_or_waits_for_an_operator() {
-    let server = registry();
-    insert(&server, "orders", ", least_step, greatest_step, jump", ", 10, 20, 100");
-    insert(&server, "invoices", ", least_step, greatest_step, jump", ", 10, 20, NULL");
-    let member = Member::of(&server);
-    assert_eq!((member.draw("orders", 10), member.draw("invoices", 10)), (run(1, 10), run(1, 10)));
-    let mut session = server.connect();
-    let begin =
-        "UPDATE snowflake_registry.fleets SET generation = generation + 2, version = snowflake_registry.new_version()";
-    execute(&mut session, begin);
-    // What the member has had is its own.
-    assert_eq!(member.draw("orders", 10), run(11, 10));
-    assert_eq!(member.draw("orders", 1), run(21 + 2 * 100 * 20, 1));
-    assert_eq!(member.draw("invoices", 1), Err(PlaceRefusal::Empty(State::NoJump)));
-    assert!(member.has_reported(|notice| matches!(notice, SupplyNotice::Jumped { skipped: 4000, .. })));
-    assert!(member.has_reported(|notice| matches!(notice, SupplyNotice::NoJump(_))));
-    // The registry lacks nothing here. If it did, it would know by now what this server has had.
-    assert_eq!(next_value(&server, "invoices"), "11");
-    // A jump alone does not say where the tag goes on.
-    let jump = "UPDATE snowflake_registry.tags SET jump = 5 WHERE tag = 'invoices'";
-    let refusal = refused(session.execute(jump, &[]));
-    assert_refused_as(&refusal, "55000", "tag \"invoices\" needs a next value, too");
-    execute(&mut session, "UPDATE snowflake_registry.tags SET next_value = 500 WHERE tag = 'invoices'");
-    let other = Member::of(&server);
-    assert_eq!(other.draw("invoices", 1), run(500, 1));
 }
 
 /// A backup lacks the failovers since, and its files have an old timeline.
@@ -234,6 +161,10 @@ fn a_failover_that_loses_the_last_changes_gives_no_value_twice() {
     let told = Change::Tag { tag: look.tag, was: Some(old.nonce), record: new };
     assert_eq!(registry.swap(&Swap::after(&reading, vec![told])), Ok(SwapAnswer::Done(reading.incarnation)));
     let mut session = standby.connect();
+    // A jump alone does not say where the tag goes on.
+    let jump = "UPDATE snowflake_registry.tags SET jump = 5 WHERE tag = 'invoices'";
+    let refusal = refused(session.execute(jump, &[]));
+    assert_refused_as(&refusal, "55000", "tag \"invoices\" needs a next value, too");
     let lower = "UPDATE snowflake_registry.tags SET next_value = 15 WHERE tag = 'invoices'";
     assert_refused_as(
         &refused(session.execute(lower, &[])),
@@ -256,6 +187,8 @@ fn an_operator_cannot_lower_a_next_value_or_rename_a_tag() {
     assert_eq!(refuse("greatest_step = 999"), "23514");
     assert_eq!(refuse("greatest_step = 10000001"), "23514");
     execute(&mut server.connect(), "UPDATE snowflake_registry.tags SET description = 'x', next_value = 7");
+    let unnamed = "INSERT INTO snowflake_registry.tags (tag) VALUES ('')";
+    assert_eq!(refused(server.connect().execute(unnamed, &[])).sqlstate, "23514");
     // Members may do no more than call the functions.
     let mut member = server.connect();
     execute(&mut member, &format!("SET ROLE {ROLE}"));

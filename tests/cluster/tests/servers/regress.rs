@@ -10,13 +10,12 @@ use cluster::Server;
 use postgres::config::Host;
 
 /// The order matters: the first file creates the extension.
-const FILES: [&str; 12] = [
+const FILES: [&str; 11] = [
     "surface",
     "decode",
     "compose",
     "encoding",
     "bounds",
-    "pushdown",
     "partitions",
     "layouts",
     "draw",

@@ -470,17 +470,6 @@ fn a_clock_set_back_is_counted_and_logged_once_a_minute() {
     assert_eq!(logged(&server, "LOG:  snowflake_id: draws are refused: "), 1);
 }
 
-#[test]
-fn a_clock_that_jumps_ahead_is_counted_with_each_draw_that_it_refuses() {
-    let Some(server) = Server::drawing().start_frozen(noon()) else { return };
-    server.connect().draw();
-    server.freeze_clock(noon() + 48 * HOUR_MS);
-    assert_counted(&server, 4, "58000", "clock_jumps_refused", "clock jumped ahead by ");
-    assert_eq!(stat(&mut server.connect(), ["clock_steps_back", "ahead_ms"]), [0, 0]);
-    server.freeze_clock(noon());
-    server.connect().draw();
-}
-
 /// At the first draw after a start, and in a running server.
 #[test]
 fn a_clock_behind_the_mark_is_counted_with_each_draw_that_it_refuses() {
@@ -499,31 +488,43 @@ fn a_clock_behind_the_mark_is_counted_with_each_draw_that_it_refuses() {
 }
 
 #[test]
-fn another_layout_is_counted_with_each_draw_that_it_refuses() {
-    let server = Server::drawing().start_with_extension();
+fn a_clock_that_jumps_ahead_is_counted_with_each_draw_that_it_refuses() {
+    let Some(server) = Server::drawing().start_frozen(noon()) else { return };
     server.connect().draw();
-    server.stop(Shutdown::Fast);
-    server.set_config("snowflake_id.layout", "js53");
-    server.start_again();
-    let line = "layout \"js53\" is not the one that this database's ids were drawn with";
-    assert_counted(&server, 4, "55000", "layout_refused", line);
+    server.freeze_clock(noon() + 48 * HOUR_MS);
+    assert_counted(&server, 4, "58000", "clock_jumps_refused", "clock jumped ahead by ");
+    assert_eq!(stat(&mut server.connect(), ["clock_steps_back", "ahead_ms"]), [0, 0]);
+    server.freeze_clock(noon());
+    server.connect().draw();
 }
 
+/// One reason after the other, on one server.
 #[test]
-fn a_number_that_is_not_set_is_counted_with_each_draw_that_it_refuses() {
+fn each_reason_is_counted_with_each_draw_that_it_refuses() {
     let server = Server::builder().start_with_extension();
+    let numbers = ["worker_id", "backup_worker_id", "datacenter_id", "drawn"];
+    assert_eq!(stat(&mut server.connect(), numbers), [-1, -1, -1, 0]);
     assert_counted(&server, 4, "55000", "number_refused", "parameter \"snowflake_id.worker_id\" is not set");
     // A draw inside a conversion.
     let mut session = server.connect();
     session.batch_execute("CREATE TABLE t (id bigserial PRIMARY KEY)").unwrap();
     assert_eq!(refused(session.batch_execute("SELECT snowflake_convert('t', 'id')")).sqlstate, "55000");
     assert_eq!(stat(&mut session, ["number_refused"]), [5]);
-}
+    drop(session);
 
-#[test]
-fn a_layout_whose_time_is_used_up_is_counted_with_each_draw_that_it_refuses() {
-    let server = Server::drawing().set("layout", "baidu").start_with_extension();
+    let set_layout = |layout: &str| {
+        server.set_config("snowflake_id.layout", layout);
+        server.restart();
+    };
+    server.set_config("snowflake_id.worker_id", "5");
+    set_layout("baidu");
     assert_counted(&server, 4, "2200H", "time_used_up_refused", "the time of layout \"baidu\" has run out");
+
+    set_layout("snowflake");
+    server.connect().draw();
+    set_layout("js53");
+    let line = "layout \"js53\" is not the one that this database's ids were drawn with";
+    assert_counted(&server, 4, "55000", "layout_refused", line);
 }
 
 /// The first ids are drawn, and the rest are refused.
@@ -719,13 +720,6 @@ fn a_standby_and_a_read_only_transaction_show_figures_too() {
     standby.promote();
     session.draw_batch(3);
     assert_eq!(stat(&mut session, ["drawn", "mark_waits"])[0], 3);
-}
-
-#[test]
-fn a_server_without_a_number_shows_that_it_has_none() {
-    let server = Server::builder().start_with_extension();
-    let mut session = server.connect();
-    assert_eq!(stat(&mut session, ["worker_id", "backup_worker_id", "datacenter_id", "drawn"]), [-1, -1, -1, 0]);
 }
 
 #[test]

@@ -3,16 +3,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use cluster::registry::{Poll, config, now_ms, number};
+use cluster::registry::{Poll, config, now_ms, number, of_number, of_tag, swaps, tag, tag_record};
 use cluster::{Etcd as Servers, has_etcd, skip, wait_until};
 use serde_json::json;
 use snowflake_core::operate::new_fleet;
 use snowflake_core::registry::{
     Change, Fleet, FleetLimits, Incarnation, MOST_CHANGES, MemberTerms, NumberKey, NumberRecord, Reading,
-    SinceIncarnation, Store, Swap, SwapAnswer, TagRecord, Wanted, WantedNumbers, WantedTags,
+    SinceIncarnation, Store, Wanted, WantedNumbers, WantedTags,
 };
 use snowflake_core::segment::END;
-use snowflake_core::tag::Tag;
 use snowflake_registry::{Config, Etcd, MemberName, Registry};
 
 const NO_ETCD: &str = "etcd and etcdctl are not installed";
@@ -41,34 +40,6 @@ fn lease(holder: u128, nonce: u64, (from_ms, until_ms): (i64, i64)) -> NumberRec
         generation: 1,
         renewed_ms: from_ms,
         offset_ms: 0,
-    }
-}
-
-fn tag(name: &str) -> Tag {
-    Tag::new(name).unwrap()
-}
-
-fn tag_record(next: i64, nonce: u64) -> TagRecord {
-    TagRecord { id: 1, next, steps: (5, 50), jump: None, nonce, generation: 1, written_ms: 2, returnable: END }
-}
-
-fn of_number(worker: i64, was: Option<u64>, record: NumberRecord) -> Change {
-    Change::Number { number: number(worker), was, record }
-}
-
-fn of_tag(name: &str, was: Option<u64>, record: Option<TagRecord>) -> Change {
-    Change::Tag { tag: tag(name), was, record }
-}
-
-/// Swaps after a reading. Returns whether it was done.
-#[track_caller]
-fn swaps(store: &Etcd<Poll>, reading: &Reading, changes: Vec<Change>) -> bool {
-    match store.swap(&Swap::after(reading, changes)).expect("etcd answers") {
-        SwapAnswer::Done(after) => {
-            assert_eq!(after.since(&reading.incarnation), SinceIncarnation::Same);
-            true
-        }
-        SwapAnswer::Refused => false,
     }
 }
 

@@ -5,14 +5,14 @@
 use std::collections::BTreeMap;
 use std::thread;
 
-use cluster::registry::{Poll, ROLE, config, now_ms, number, operator_config};
+use cluster::registry::{
+    Poll, ROLE, config, now_ms, number, of_number, of_tag, operator_config, swaps, tag, tag_record,
+};
 use cluster::{Draw, Server, wait_until};
 use snowflake_core::registry::{
-    Change, Fleet, Incarnation, MOST_CHANGES, NumberKey, NumberRecord, Reading, Store, Swap, SwapAnswer, TagRecord,
-    Wanted, WantedNumbers, WantedTags,
+    Change, Fleet, Incarnation, MOST_CHANGES, NumberKey, NumberRecord, Reading, Store, Swap, TagRecord, Wanted,
+    WantedNumbers, WantedTags,
 };
-use snowflake_core::segment::END;
-use snowflake_core::tag::Tag;
 use snowflake_registry::{Config, MemberName, Postgres, Registry, RegistryError};
 
 /// A registry whose fleet has the numbers 7 to 9, with an operator.
@@ -52,34 +52,6 @@ fn lease(holder: u128, nonce: u64, until_ms: i64) -> NumberRecord {
         generation: 1,
         renewed_ms: 0,
         offset_ms: 0,
-    }
-}
-
-fn tag(name: &str) -> Tag {
-    Tag::new(name).unwrap()
-}
-
-fn tag_record(next: i64, nonce: u64) -> TagRecord {
-    TagRecord { id: 1, next, steps: (5, 50), jump: None, nonce, generation: 1, written_ms: 2, returnable: END }
-}
-
-fn of_number(worker: i64, was: Option<u64>, record: NumberRecord) -> Change {
-    Change::Number { number: number(worker), was, record }
-}
-
-fn of_tag(name: &str, was: Option<u64>, record: Option<TagRecord>) -> Change {
-    Change::Tag { tag: tag(name), was, record }
-}
-
-/// Swaps after a reading. Returns whether it was done.
-#[track_caller]
-fn swaps(store: &Postgres<Poll>, reading: &Reading, changes: Vec<Change>) -> bool {
-    match store.swap(&Swap::after(reading, changes)).expect("the registry answers") {
-        SwapAnswer::Done(after) => {
-            assert_eq!(after, reading.incarnation);
-            true
-        }
-        SwapAnswer::Refused => false,
     }
 }
 
@@ -318,6 +290,7 @@ fn an_operator_makes_fleets_and_describes_tags() {
     let other = Postgres::new(Config { fleet: "the 'other' \"fleet\"".to_owned(), ..operator.config().clone() }, Poll);
     let fleet = Fleet {
         uuid: 7,
+        loses_nothing: true,
         incarnation: Incarnation { store: 0, timeline: 0, counts: [0; 2] },
         ..operator.read(&Wanted::default()).unwrap().fleet
     };
