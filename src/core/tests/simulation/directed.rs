@@ -14,7 +14,6 @@ use crate::course::Course;
 use crate::fleet::{ELSEWHERE, HOME, Registered};
 use crate::kit::registry::{Kind, Store};
 use crate::log::{Log, Record};
-use crate::office::Operated;
 use crate::promises::Lie;
 use crate::server::{Config, Server};
 use crate::session::Session;
@@ -42,7 +41,7 @@ impl Directed {
             skew_ms: SKEW_MS,
             ..new_fleet(HOME, Incarnation { store: 1, timeline: 1, counts: [0; 2] }, 1)
         };
-        let registered = Registered::new(&world.random, layout, false, 0, None, false, None);
+        let registered = Registered::new(&world.random, layout, false, 0, Story::Fleet(None), None);
         registered.store.replace(Store::new(Kind::Postgres, fleet, 0));
         let terms = LeaseTerms { max_borrow_ms: 0 };
         world.fleet = Some(Registered { terms, layout, backup: false, skew_ms: SKEW_MS, ..registered });
