@@ -186,9 +186,9 @@ impl World {
         fleet.kept.set(if silently { fleet.operators.oldest_backup.get().min(end) } else { end });
         next.sync();
         self.plan(fleet, plan);
-        if next.kind == Kind::Etcd && !self.has_tags {
-            // It does not compare what it has forgotten.
-            fleet.late.borrow_mut().clear();
+        if next.kind == Kind::Etcd {
+            // It does not compare what it has forgotten of a number.
+            fleet.late.borrow_mut().retain(|late| matches!(late, Late::Server(message) if !message.is_of_number()));
             fleet.operators.cuts.set(fleet.operators.cuts.get() + 1);
         }
         *store = next;

@@ -77,6 +77,10 @@ impl Message {
         Meaning::Reserved(Block { first, count: (new.next - first) as u32 })
     }
 
+    pub fn is_of_number(&self) -> bool {
+        self.swap.changes.iter().any(|change| matches!(change, Change::Number { .. }))
+    }
+
     pub fn gives_back(&self) -> bool {
         self.tags().any(|(.., meaning)| matches!(meaning, Meaning::GivenBack(_)))
     }
