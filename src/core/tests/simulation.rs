@@ -416,7 +416,8 @@ fn assert_breaks_directed(lie: Lie, history: History, guarantee: Guarantee) -> C
 /// The lies that no random history finds, or hardly any.
 #[test]
 fn two_servers_draw_the_same_id_in_a_directed_history_without_a_rule() {
-    let histories: [(Lie, History); 5] = [
+    let histories: [(Lie, History); 6] = [
+        (Lie::LostUnnoted, directed::a_fleet_is_made_anew_that_was_moved_open),
         (Lie::ReservesUnfrozen, directed::a_number_is_kept_when_a_freeze_ends),
         (Lie::RestoredForgetful, directed::a_registry_fails_over_after_a_restore_that_has_forgotten_a_raise),
         (Lie::ResetsToLimit, directed::settings_are_reset_after_a_raise),

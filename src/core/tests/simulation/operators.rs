@@ -211,6 +211,7 @@ impl Desk<'_> {
         let Some(lie) = self.world.lie else { return };
         match (lie, self.operation) {
             (Lie::ClosesUnnoted, Operation::Close)
+            | (Lie::LostUnnoted, Operation::Lost { .. })
             | (Lie::VouchesUnnoted, Operation::SetLosesNothing { .. })
             | (Lie::ReservesUnnoted, Operation::Reserve { .. }) => reading.incarnation = reading.fleet.incarnation,
             (Lie::ReservesLost, Operation::Reserve { .. }) => reading.fleet.freeze_ms = i64::MIN,
