@@ -11,7 +11,7 @@ use crate::kit::registry::Kind;
 use crate::operators::Operators;
 use crate::promises::Lie;
 use crate::swarm::Chance;
-use crate::tags::operators::{is_said, set_tag};
+use crate::tags::operators::set_tag;
 use crate::world::World;
 
 /// How far a move of the registry has come.
@@ -128,10 +128,12 @@ impl World {
         Some(self.begin(other.operator.operation.clone(), other.is_planned))
     }
 
-    /// Whether an operator who has not read yet does not say any more what is to be said.
+    /// Whether an operator does not say any more where a tag goes on, because the registry may have
+    /// forgotten something meanwhile. If the program has read the registry before that, the
+    /// decision refuses it.
     pub fn is_said_too_late(&self, operation: &Operation, read: &RefCell<Option<Read>>, losses: u64) -> bool {
         let is_late = read.borrow().is_none() && losses != self.registered().tags.losses.get();
-        is_late && is_said(operation) && !self.lies(Lie::OpensAgain)
+        is_late && matches!(operation, Operation::SetTag { next: Some(_), .. })
     }
 
     /// Performs an operation at once, as far as the registry answers.

@@ -297,13 +297,6 @@ pub fn set_tag(tag: Tag, next: Option<i64>) -> Operation {
     Operation::SetTag { tag, next, least: None, greatest: None, jump: None }
 }
 
-/// Whether an operation says what the operator knows of this registry: a value above all others, or
-/// that it was moved. An operator does not say so after the registry may have forgotten something,
-/// unless the program has read the registry before that: then the decision refuses it.
-pub fn is_said(operation: &Operation) -> bool {
-    matches!(operation, Operation::SetTag { next: Some(_), .. } | Operation::Open { moved: Some(true) })
-}
-
 /// Returns the number of the generation that would begin now.
 fn next_generation(reading: &Reading) -> u64 {
     let Reading { fleet, incarnation, now_ms, .. } = reading;
