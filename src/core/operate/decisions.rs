@@ -437,6 +437,8 @@ fn made_anew(
     let Fleet { generation, freeze_ms, uuid, .. } = new;
     let outcome = Outcome::Lost { generation, freeze_ms, uuid, is_closed };
     if !fleet.closed {
+        // `open --moved` trusts whoever closes a fleet, also if the turn ends before its next step.
+        check_noted(reading)?;
         return Ok(Decision { is_last: false, ..whole(Fleet { closed: true, ..fleet }, outcome, random) });
     }
     Ok(Decision { changes: vec![Change::Fleet(new)], is_last: true, outcome })

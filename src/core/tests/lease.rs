@@ -9,307 +9,19 @@
 
 mod kit;
 
-use std::cell::{Cell, RefCell};
-
-use kit::registry::{Kind, Store, used_fleet};
-use kit::server::{Connected, Memory, Notice, Process};
+use kit::fake::{NoAnswer, START_MS, Server, TERMS, World};
+use kit::registry::Kind;
 use snowflake_core::exchange::Failure;
-use snowflake_core::identity::{Identity, LaneName};
-use snowflake_core::layout::Layout;
+use snowflake_core::identity::LaneName;
 use snowflake_core::lease::{FIRST_LEASE_MS, Gap, Holder, LeaseNotice, LeaseTerms};
 use snowflake_core::membership::FleetNotice;
-use snowflake_core::numbers::Span;
-use snowflake_core::registry::{
-    Change, Fleet, FleetLimits, NumberKey, NumberRecord, Reading, Swap, SwapAnswer, Wanted,
-};
+use snowflake_core::registry::{Change, Fleet, FleetLimits, NumberKey};
 
-const START_MS: i64 = 1_800_000_000_000;
 const LEASE_MS: i64 = 600_000;
 const SKEW_MS: i64 = 60_000;
-const TERMS: LeaseTerms = LeaseTerms { max_borrow_ms: 0 };
 
 /// Ten ticks and a second, in the layout of these tests.
 const LEAST_MS: i64 = 11_000;
-
-/// A fleet, its registry, and the time.
-struct World {
-    layout: Layout,
-    backup: bool,
-    store: RefCell<Store>,
-    time_ms: Cell<i64>,
-    nonces: Cell<u64>,
-}
-
-impl World {
-    fn new(numbers: i64) -> Self {
-        Self::of(Kind::Postgres, "js53", false, numbers)
-    }
-
-    fn of(kind: Kind, layout: &str, backup: bool, numbers: i64) -> Self {
-        let layout = Layout::parse(layout).unwrap();
-        let fleet = used_fleet(kind, &layout, backup, numbers);
-        let store = RefCell::new(Store::new(kind, fleet, 0));
-        Self { layout, backup, store, time_ms: Cell::new(START_MS), nonces: Cell::new(100) }
-    }
-
-    fn server(&self, name: u64) -> Server<'_> {
-        Server {
-            world: self,
-            holder: Cell::new(Holder::new(name)),
-            kept: Cell::new(Holder::new(name)),
-            terms: Cell::new(TERMS),
-            memory: Memory::new(0),
-            offset_ms: Cell::new(0),
-            is_cut_off: Cell::new(false),
-            dies_in: Cell::new(u32::MAX),
-            loses_answers: Cell::new(0),
-            loses_swaps: Cell::new(0),
-            delays: Cell::new(false),
-            delayed: RefCell::new(None),
-            meanwhile: RefCell::default(),
-            takes_ms: Cell::new([0; 2]),
-            calls: Cell::new(0),
-            notices: RefCell::default(),
-            fleet_notices: RefCell::default(),
-        }
-    }
-
-    fn pass(&self, ms: i64) {
-        self.time_ms.set(self.time_ms.get() + ms);
-    }
-
-    /// Makes the registry what it was after its first `changes`, on another machine.
-    fn fail_over(&self, changes: usize) {
-        let mut next = self.store.borrow().prefix(changes);
-        next.incarnation.timeline += 1;
-        *self.store.borrow_mut() = next;
-    }
-
-    /// Makes the registry what it was after its first `changes`, and shows nothing of it.
-    fn restore(&self, changes: usize) {
-        let next = self.store.borrow().prefix(changes);
-        *self.store.borrow_mut() = next;
-    }
-
-    /// Changes the fleet's record, as an operator does.
-    fn operate(&self, change: impl FnOnce(&mut Fleet)) {
-        let mut store = self.store.borrow_mut();
-        let mut fleet = store.fleet;
-        change(&mut fleet);
-        self.nonces.set(self.nonces.get() + 1);
-        fleet.version = self.nonces.get();
-        store.write(vec![Change::Fleet(fleet)]);
-    }
-
-    fn fleet(&self) -> Fleet {
-        self.store.borrow().fleet
-    }
-
-    /// Returns a number's record.
-    fn record(&self, worker: i64) -> NumberRecord {
-        self.store.borrow().numbers[&NumberKey::new(None, worker)]
-    }
-
-    /// Changes a number's record, as a person does.
-    fn edit(&self, worker: i64, change: impl FnOnce(&mut NumberRecord)) {
-        change(self.store.borrow_mut().numbers.get_mut(&NumberKey::new(None, worker)).unwrap());
-    }
-
-    fn changes(&self) -> usize {
-        self.store.borrow().changes()
-    }
-}
-
-/// A server, with its connection.
-struct Server<'a> {
-    world: &'a World,
-    holder: Cell<Holder>,
-    /// The holder as it was kept last.
-    kept: Cell<Holder>,
-    terms: Cell<LeaseTerms>,
-    memory: Memory,
-    offset_ms: Cell<i64>,
-    is_cut_off: Cell<bool>,
-    /// In how many calls its process ends.
-    dies_in: Cell<u32>,
-    /// How many of the next answers are lost.
-    loses_answers: Cell<u32>,
-    /// At how many of the next swaps others are first.
-    loses_swaps: Cell<u32>,
-    /// Whether what is sent arrives later, and the last that was sent so.
-    delays: Cell<bool>,
-    delayed: RefCell<Option<Swap>>,
-    /// What happens while the next swap is on its way.
-    meanwhile: RefCell<Option<Box<dyn FnOnce() + 'a>>>,
-    /// How long the registry takes, in milliseconds: before and after it reads its clock.
-    takes_ms: Cell<[i64; 2]>,
-    calls: Cell<u32>,
-    notices: RefCell<Vec<LeaseNotice>>,
-    fleet_notices: RefCell<Vec<FleetNotice>>,
-}
-
-#[derive(Debug, PartialEq, Eq)]
-struct NoAnswer;
-
-impl Process for Server<'_> {
-    type NoAnswer = NoAnswer;
-
-    fn memory(&self) -> &Memory {
-        &self.memory
-    }
-
-    fn layout(&self) -> &Layout {
-        &self.world.layout
-    }
-
-    fn has_backup(&self) -> bool {
-        self.world.backup
-    }
-
-    fn now_ms(&self) -> i64 {
-        self.world.time_ms.get() + self.offset_ms.get()
-    }
-
-    fn nonce(&self) -> u64 {
-        self.world.nonces.set(self.world.nonces.get() + 1);
-        self.world.nonces.get()
-    }
-
-    fn keeps(&self, holder: &Holder) -> Result<(), NoAnswer> {
-        self.lives()?;
-        self.kept.set(*holder);
-        self.lives()
-    }
-
-    fn report(&self, notice: Notice) -> Result<(), NoAnswer> {
-        match notice {
-            Notice::Fleet(notice) => {
-                self.lives()?;
-                self.fleet_notices.borrow_mut().push(notice);
-            }
-            Notice::Lease(notice) => self.notices.borrow_mut().push(notice),
-            Notice::Supply(_) => unreachable!("no tag is used"),
-        }
-        Ok(())
-    }
-
-    fn read(&self, wanted: &Wanted) -> Result<Reading, NoAnswer> {
-        self.calls.set(self.calls.get() + 1);
-        if self.is_cut_off.get() {
-            return Err(NoAnswer);
-        }
-        let [before_ms, after_ms] = self.takes_ms.get();
-        self.world.pass(before_ms);
-        let store = self.world.store.borrow();
-        let reading = store.read(wanted, self.world.time_ms.get());
-        self.world.pass(after_ms);
-        Ok(reading)
-    }
-
-    fn swap(&self, swap: &Swap) -> Result<SwapAnswer, NoAnswer> {
-        self.calls.set(self.calls.get() + 1);
-        if let Some(meanwhile) = self.meanwhile.take() {
-            meanwhile();
-        }
-        if self.delays.get() {
-            self.delayed.replace(Some(swap.clone()));
-            return Err(NoAnswer);
-        }
-        if let Some(left) = self.loses_swaps.get().checked_sub(1) {
-            self.loses_swaps.set(left);
-            return Ok(SwapAnswer::Refused);
-        }
-        let answer = self.world.store.borrow_mut().swap(swap);
-        match self.loses_answers.get() {
-            0 => Ok(answer),
-            left => {
-                self.loses_answers.set(left - 1);
-                Err(NoAnswer)
-            }
-        }
-    }
-}
-
-impl Server<'_> {
-    /// Whether the process goes on. It may end before and after each time that it keeps the holder:
-    /// after its last call, and before its next one.
-    fn lives(&self) -> Result<(), NoAnswer> {
-        match self.dies_in.get() {
-            0 => Err(NoAnswer),
-            u32::MAX => Ok(()),
-            left => {
-                self.dies_in.set(left - 1);
-                Ok(())
-            }
-        }
-    }
-
-    /// Runs a process that ends at one of its calls, unless it ends before. Returns the holder that
-    /// the next one finds, and whether it has ended so.
-    fn dies(&self, dies_at: u32, life: impl FnOnce(&mut Holder)) -> (Holder, bool) {
-        let mut holder = self.holder.get();
-        self.kept.set(holder);
-        self.dies_in.set(dies_at);
-        life(&mut holder);
-        let has_died = self.dies_in.replace(u32::MAX) == 0;
-        (if has_died { self.kept.get() } else { holder }, has_died)
-    }
-
-    fn keep(&self) -> Result<(), Failure<NoAnswer>> {
-        let mut holder = self.holder.get();
-        self.calls.set(0);
-        let kept = holder.keep(&self.process(), &self.terms.get());
-        self.holder.set(holder);
-        kept
-    }
-
-    fn give_back(&self) {
-        let mut holder = self.holder.get();
-        holder.give_back(&self.process()).unwrap();
-        self.holder.set(holder);
-    }
-
-    /// Makes this server's memory one that holds what another one holds.
-    fn is_copy_of(&self, original: &Self) {
-        self.holder.set(original.holder.get());
-        let Some(lease) = self.holder.get().held() else { return };
-        let identity = Identity::new(&self.world.layout, Some(lease.worker), None, false).unwrap();
-        let span = Span { identity, from_ms: lease.from_ms, until_ms: lease.until_ms, fleet: 0 };
-        self.memory.numbers.enter(&self.memory.marks, &self.memory.generator, &self.world.layout, &span);
-    }
-
-    /// Returns the number, and the lease's two ends.
-    fn held(&self) -> Option<(i64, i64, i64)> {
-        self.holder.get().held().map(|lease| (lease.worker, lease.from_ms, lease.until_ms))
-    }
-
-    /// Whether it can draw an id, if a mark beyond the lease's end permits it.
-    fn draws(&self) -> bool {
-        self.draw().is_some()
-    }
-
-    fn draw(&self) -> Option<i64> {
-        self.memory.draw(&self.world.layout, &self.process(), self.terms.get().max_borrow_ms)
-    }
-
-    fn process(&self) -> Connected<'_, Self> {
-        Connected(self)
-    }
-
-    fn enter(&self) {
-        let mut holder = self.holder.get();
-        holder.enter(&self.process(), &self.terms.get()).unwrap();
-        self.holder.set(holder);
-    }
-
-    fn enters_in_ms(&self) -> Option<i64> {
-        self.holder.get().enters_in_ms(&self.process(), &self.terms.get())
-    }
-
-    fn reported(&self, what: impl Fn(&LeaseNotice) -> bool) -> bool {
-        self.notices.borrow().iter().any(what)
-    }
-}
 
 #[test]
 fn nothing_is_drawn_beyond_the_lease_and_nothing_lost_when_the_registry_comes_back() {
@@ -1183,7 +895,7 @@ fn a_holder_survives_the_end_of_its_process_at_any_call() {
     ];
     let mut deaths = 0;
     for (first, second) in [(0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (2, 1)] {
-        for (renewals, dies_at) in (0..40).flat_map(|dies_at| [0, 1, 2].map(|renewals| (renewals, dies_at))) {
+        for (renewals, dies_at) in (0..80).flat_map(|dies_at| [0, 1, 2].map(|renewals| (renewals, dies_at))) {
             let world = World::new(2);
             let [server, other] = [1, 2].map(|name| world.server(name));
             // It has nothing, or a lease, or a lease and a renewal without an answer.
@@ -1258,7 +970,7 @@ fn lease_two_numbers(world: &World) -> Server<'_> {
 /// The clock is then set back, so that the next process does not enter the lease.
 #[test]
 fn a_number_that_was_being_left_is_not_drawn_with_in_the_lease_of_the_next() {
-    for dies_at in 0..6 {
+    for dies_at in 0..8 {
         let world = World::new(32);
         let server = lease_two_numbers(&world);
         let before = server.memory.numbers.read(&world.layout).unwrap();
@@ -1282,7 +994,7 @@ fn the_next_lease_of_another_number_is_given_back() {
 
 #[test]
 fn a_give_back_of_two_numbers_that_was_cut_off_looks_like_no_copy() {
-    for dies_at in 0..12 {
+    for dies_at in 0..24 {
         let world = World::new(32);
         let server = lease_two_numbers(&world);
         let (mut holder, _) = server.dies(dies_at, |holder| drop(holder.give_back(&server.process())));

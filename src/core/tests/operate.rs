@@ -597,6 +597,9 @@ fn a_lost_fleet_is_newer_than_it_ever_was() {
     assert_eq!(sets(&lost(None), &reading(newest)).1.generation, u64::from(u32::MAX) + 1);
     refuses(&lost(None), &with_number(fleet(), 5, lease(0)), Refusal::HasLeases);
     refuses(&lost(None), &with_tag(fleet(), tag_record()), Refusal::HasTags);
+    // It is not closed where that would hide a failover. Where it is closed already, nothing waits.
+    refuses(&lost(None), &failed_over(new), Refusal::NotNoted { is_closed: false });
+    assert!(decided(&lost(None), &failed_over(closed)).unwrap().is_last);
 }
 
 #[test]

@@ -493,8 +493,7 @@ impl Teller {
     /// Plays a session that draws.
     fn draw(&mut self, name: &str, count: u32, tag: &str) {
         let server = &self.servers[name];
-        let (_, view) =
-            server.memory.directory.borrow_mut().find(&server.memory.places, Tag::new(tag).unwrap()).unwrap();
+        let (_, view) = server.memory.tags.find(Tag::new(tag).unwrap()).unwrap();
         let told = match view.draw(count) {
             Ok(drawn) => {
                 let last = drawn.run.values().last().expect("a run is not empty");
@@ -509,10 +508,9 @@ impl Teller {
 
     /// Plays a session that throws away what is less than `least`.
     fn take_over(&mut self, name: &str, tag: &str, least: i64) {
-        let Memory { places, directory, .. } = &self.servers[name].memory;
-        let mut directory = directory.borrow_mut();
-        let (place, view) = directory.find(places, Tag::new(tag).unwrap()).unwrap();
-        directory.wish(places, place, view.claim(), least);
+        let places = &self.servers[name].memory.tags;
+        let (place, view) = places.find(Tag::new(tag).unwrap()).unwrap();
+        places.wish(place, view.claim(), least);
         while let Ok(found) = view.find(1) {
             match u32::try_from(least.saturating_sub(found.run().first)) {
                 Ok(below @ 1..) => _ = view.draw(below),

@@ -3,6 +3,7 @@
 
 #![allow(dead_code, reason = "no test uses all of it")]
 
+pub mod fake;
 pub mod operator;
 pub mod random;
 pub mod registry;

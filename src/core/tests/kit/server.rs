@@ -13,36 +13,51 @@ use snowflake_core::membership::FleetNotice;
 use snowflake_core::numbers::Numbers;
 use snowflake_core::published::{PublishedMarks, UNCLAIMED};
 use snowflake_core::registry::{MemberTerms, Reading, Store, Swap, SwapAnswer, Wanted};
-use snowflake_core::segment::{Claimed, Directory, Place, SuppliedServer, SupplyNotice};
+use snowflake_core::segment::{Claimed, Directory, Full, Place, PlaceView, SuppliedServer, SupplyNotice};
+use snowflake_core::tag::Tag;
 
 /// What the sessions of one life share.
 pub struct Memory {
     pub numbers: Numbers,
     pub generator: Generator,
     pub marks: [PublishedMarks; 1],
+    pub tags: Places,
+}
+
+/// The places of tags that sessions share.
+#[derive(Debug)]
+pub struct Places {
     pub places: Vec<Place>,
-    pub directory: RefCell<Directory>,
+    directory: RefCell<Directory>,
+}
+
+impl Places {
+    pub fn new(count: usize) -> Self {
+        Self { places: (0..count).map(|_| Place::new()).collect(), directory: RefCell::new(Directory::new()) }
+    }
+
+    pub fn find(&self, tag: Tag) -> Result<(usize, PlaceView<'_>), Full> {
+        self.directory.borrow_mut().find(&self.places, tag)
+    }
+
+    pub fn wish(&self, place: usize, claim: u64, least: i64) {
+        self.directory.borrow_mut().wish(&self.places, place, claim, least);
+    }
+
+    pub fn claimed(&self) -> Vec<Claimed> {
+        self.directory.borrow().claimed(&self.places)
+    }
 }
 
 impl Memory {
     pub fn new(places: usize) -> Self {
         let marks = [PublishedMarks::new()];
         assert!(marks[0].claim(UNCLAIMED, 1));
-        Self {
-            numbers: Numbers::new(),
-            generator: Generator::new(),
-            marks,
-            places: (0..places).map(|_| Place::new()).collect(),
-            directory: RefCell::new(Directory::new()),
-        }
+        Self { numbers: Numbers::new(), generator: Generator::new(), marks, tags: Places::new(places) }
     }
 
     pub fn words(&self) -> SharedWords<'_> {
         SharedWords { numbers: &self.numbers, generator: &self.generator, marks: &self.marks }
-    }
-
-    pub fn claimed(&self) -> Vec<Claimed> {
-        self.directory.borrow().claimed(&self.places)
     }
 
     /// Draws an id. A mark at the lease's end permits it.
@@ -81,6 +96,10 @@ pub trait Process {
         unimplemented!("its sessions share something else")
     }
 
+    fn tags(&self) -> &Places {
+        &self.memory().tags
+    }
+
     fn datacenter(&self) -> Option<i64> {
         None
     }
@@ -98,7 +117,7 @@ pub trait Process {
     }
 
     fn claimed(&self) -> Vec<Claimed> {
-        self.memory().claimed()
+        self.tags().claimed()
     }
 
     fn running_ms(&self) -> i64 {
@@ -171,7 +190,7 @@ impl<P: Process> LeasingServer for Connected<'_, P> {
 
 impl<P: Process> SuppliedServer for Connected<'_, P> {
     fn places(&self) -> &[Place] {
-        &self.0.memory().places
+        &self.0.tags().places
     }
 
     fn claimed(&self) -> Vec<Claimed> {
@@ -179,7 +198,7 @@ impl<P: Process> SuppliedServer for Connected<'_, P> {
     }
 
     fn unwish(&self, place: usize, claim: u64, least: i64) {
-        let Memory { places, directory, .. } = self.0.memory();
+        let Places { places, directory } = self.0.tags();
         directory.borrow_mut().unwish(places, place, claim, least);
     }
 

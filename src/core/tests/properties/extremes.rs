@@ -179,7 +179,7 @@ fn no_number_in_a_registry_makes_a_server_panic() {
     let layouts = proptest::sample::select(vec!["snowflake", "js53", "sonyflake", "baidu"]);
     for_all(2000, (layouts, edits), |(layout, edits)| {
         let world = World::new(layout);
-        let (server, Memory { places, directory, .. }) = (Connected(&world), &world.memory);
+        let (server, places) = (Connected(&world), &world.memory.tags);
         let (mut holder, mut supply) = (Holder::new(7), Supply::new());
         let _ = holder.keep(&server, &TERMS);
         for (which, value, then) in edits {
@@ -188,8 +188,8 @@ fn no_number_in_a_registry_makes_a_server_panic() {
                 0 => holder.give_back(&server).err(),
                 1 => supply.give_back(&server, &mut holder.membership).err(),
                 2..=4 => {
-                    let (place, view) = directory.borrow_mut().find(places, tag()).unwrap();
-                    directory.borrow_mut().wish(places, place, view.claim(), value);
+                    let (place, view) = places.find(tag()).unwrap();
+                    places.wish(place, view.claim(), value);
                     let kept = supply.supply(&server, &mut holder.membership).err();
                     let _ = (view.draw(1), view.draw(u32::MAX), supply.looks_in_ms(&server));
                     kept

@@ -37,7 +37,7 @@ impl World {
         standby_of: Option<Rc<Server>>,
     ) {
         let number = self.event();
-        let leases = self.fleet.is_some() && !self.random.one_in(8);
+        let leases = self.any_leases();
         let name = if self.fleet.is_some() && self.random.one_in(4) { 1 } else { number };
         let server = Rc::new(Server {
             leases: Cell::new(leases),

@@ -57,6 +57,11 @@ impl Course {
         self.swarm.one_in(&self.random, chance, times)
     }
 
+    /// Returns true once in `times`, unless the registry answers everything.
+    pub fn fails(&self, chance: Chance, times: usize) -> bool {
+        !self.settles.get() && self.happens(chance, times)
+    }
+
     /// Returns one of the choices, as often as this history has it.
     pub fn chooses<T: Copy, const N: usize>(&self, choice: Choice, choices: &[(usize, T); N]) -> T {
         self.swarm.weighed(&self.random, choice, choices)

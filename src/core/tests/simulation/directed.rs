@@ -12,9 +12,9 @@ use snowflake_core::registry::{Fleet, Incarnation, NumberKey};
 
 use crate::course::Course;
 use crate::fleet::{ELSEWHERE, HOME, Registered};
+use crate::kit::operator::Went;
 use crate::kit::registry::{Kind, Store};
 use crate::log::{Log, Record};
-use crate::office::Operated;
 use crate::promises::Lie;
 use crate::server::{Config, Server};
 use crate::session::Session;
@@ -42,7 +42,7 @@ impl Directed {
             skew_ms: SKEW_MS,
             ..new_fleet(HOME, Incarnation { store: 1, timeline: 1, counts: [0; 2] }, 1)
         };
-        let registered = Registered::new(&world.random, layout, false, 0, None, false, None);
+        let registered = Registered::new(&world.random, layout, false, 0, Story::Fleet(None), None);
         registered.store.replace(Store::new(Kind::Postgres, fleet, 0));
         let terms = LeaseTerms { max_borrow_ms: 0 };
         world.fleet = Some(Registered { terms, layout, backup: false, skew_ms: SKEW_MS, ..registered });
@@ -199,6 +199,31 @@ pub fn a_registry_is_restored_on_a_machine_whose_clock_is_behind(lie: Option<Lie
     world.keep(&other);
     directed.draw_until(&holder, start_ms + LEASE_MS);
     directed.draw_as_leased(&other);
+    directed.0.course
+}
+
+/// A registry is moved without being closed, and has leased a number since it was copied. In the
+/// copy an operator begins to make the fleet anew, and is interrupted. Another one opens it then as
+/// moved.
+pub fn a_fleet_is_made_anew_that_was_moved_open(lie: Option<Lie>) -> Course {
+    let directed = Directed::new(lie);
+    let Directed(world) = &directed;
+    let (start_ms, holder) = (world.time_ms(), directed.server(0));
+    let mut copy = directed.fleet().store.borrow().clone();
+    copy.incarnation.store += 1;
+    world.keep(&holder);
+    world.adopt_moved(copy);
+    let mut lost = world.begin(Operation::Lost { lease_ms: LEASE_MS, skew_ms: SKEW_MS, uuid: None }, false);
+    assert!(matches!(world.go_on(&mut lost), Went::On), "it reads");
+    world.go_on(&mut lost);
+    world.perform(Operation::Open { moved: Some(true) }, false);
+    let other = directed.server(0);
+    while world.time_ms() < start_ms + 2 * LEASE_MS + 4 * SKEW_MS {
+        world.keep(&other);
+        world.draw(&holder);
+        world.draw(&other);
+        world.pass(STEP_MS);
+    }
     directed.0.course
 }
 

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use snowflake_core::operate::{Operation, lost_fleet, new_fleet};
-use snowflake_core::registry::{Fleet, Incarnation, SinceIncarnation};
+use snowflake_core::registry::{Fleet, Incarnation, SinceIncarnation, SwapAnswer};
 
 use crate::fleet::{Beyond, HOME, Registered, timer_ms};
 use crate::kit::registry::{Kind, Store};
@@ -11,6 +11,7 @@ use crate::operators::FIRST_FREE;
 use crate::promises::Lie;
 use crate::server::Server;
 use crate::swarm::{Chance, Choice};
+use crate::tags::Late;
 use crate::world::World;
 
 /// One more than the most changes that a failover forgets.
@@ -39,7 +40,7 @@ impl World {
 
     /// A late message arrives.
     pub fn deliver(&self, fleet: &Registered) {
-        let (swap, is_operators) = {
+        let message = {
             let mut late = fleet.late.borrow_mut();
             if late.is_empty() || self.time_ms() < fleet.away_until_ms.get() || fleet.operators.is_sealed() {
                 return;
@@ -47,15 +48,13 @@ impl World {
             let at = self.random.below(late.len());
             late.swap_remove(at)
         };
-        let mut store = fleet.store.borrow_mut();
-        let compares = match is_operators {
-            true => store.compares_for_operator(&swap),
-            false => store.compares(&swap, self.lies(Lie::NumberAlone)),
+        self.tell(|| "a message arrives late".to_owned());
+        let (answer, written) = match message {
+            Late::Server(message) => (self.arrive(&message), "written late"),
+            Late::Operator(sent) => (self.arrive_from_operator(fleet, &sent), "an operator's is written late"),
         };
-        if compares {
-            self.tell(|| format!("{}: arrives late, and is written", self.words.changes(&swap, &store.fleet)));
-            store.write(swap.changes);
-            self.count("written late");
+        if answer != SwapAnswer::Refused {
+            self.count(written);
         }
     }
 
@@ -83,7 +82,7 @@ impl World {
     /// Returns how far the clock of another machine of the registry is off.
     pub fn any_offset(&self, fleet: &Registered) -> i64 {
         let half_ms = fleet.skew_ms / 2;
-        if self.right_clock { 0 } else { self.random.pick(&[-half_ms, half_ms]) }
+        if self.right_clock && !self.has_tags { 0 } else { self.random.pick(&[-half_ms, half_ms]) }
     }
 
     pub fn fail_registry_over(&self, fleet: &Registered) {
@@ -91,32 +90,47 @@ impl World {
         if !fleet.forgets || fleet.operators.is_sealed() {
             return;
         }
+        self.some_seconds_pass(fleet);
         let mut store = fleet.store.borrow_mut();
-        // An etcd that was restored is noticed by its counts, unless they have grown again before.
-        if store.kind == Kind::Etcd && store.incarnation.since(&store.fleet.incarnation) != SinceIncarnation::Same {
+        let since = store.incarnation.since(&store.fleet.incarnation);
+        let is_new = match self.has_tags {
+            true => store.incarnation.store != store.fleet.incarnation.store || since == SinceIncarnation::Other,
+            // An etcd that was restored is noticed by its counts, unless they have grown again
+            // before.
+            false => store.kind == Kind::Etcd && since != SinceIncarnation::Same,
+        };
+        if is_new {
             return;
         }
-        // Two standbys of one primary, promoted one after the other, get the same timeline. The
-        // first one must have had more: a number that it has leased anew, because it lacked a
-        // lease, could be renewed in the second.
+        // Two standbys of one primary, promoted one after the other, get the same timeline, unless
+        // the second one knows the first one's. The first one must have had more: a number that it
+        // has leased anew, because it lacked a lease, could be renewed in the second. So could a
+        // block of a tag that has jumped: here the second one knows.
         let again = fleet.failed.take().filter(|(failed, _)| failed.kind == Kind::Postgres && self.random.one_in(2));
+        let knows = self.has_tags;
         if again.is_some() {
             self.count("registry fails over twice");
-            // What was sent to the first one does not reach the second. Nothing shows that it is
-            // another one, so operators begin again what they were doing.
-            fleet.late.borrow_mut().clear();
-            fleet.operators.stop();
+            if !knows {
+                // What was sent to the first one does not reach the second. Nothing shows that it
+                // is another one, so operators begin again what they were doing.
+                fleet.late.borrow_mut().clear();
+                fleet.operators.stop();
+            }
         }
-        let (failed, changes) = again.unwrap_or_else(|| (store.clone(), store.changes()));
+        let (failed, had) = again.unwrap_or_else(|| (store.clone(), store.changes()));
+        let changes = if knows { failed.changes() } else { had };
         let kind = failed.kind;
         let first = if kind == Kind::Synchronous {
             failed.synced
         } else {
             changes.saturating_sub(self.random.below(MOST_LOST))
         };
-        let first = first.max(fleet.kept.get());
+        let first = first.max(fleet.kept.get()).max(if self.has_tags { of_this_store(&failed) } else { 0 });
         let end = if kind == Kind::Etcd { changes } else { self.random.of(first as i64..=changes as i64) as usize };
         let mut next = failed.prefix(end);
+        if knows {
+            next.incarnation = store.incarnation;
+        }
         match kind {
             Kind::Etcd => next.incarnation.counts = next.incarnation.counts.map(|count| count + 1),
             _ => next.incarnation.timeline += 1,
@@ -125,44 +139,73 @@ impl World {
         self.tell(|| format!("the registry fails over, and loses {} of {changes} changes", changes - end));
         self.count("registry fails over");
         fleet.operators.failovers.set(fleet.operators.failovers.get() + 1);
+        fleet.has_more.set(fleet.has_more.get() || end > had);
         fleet.failed.replace(Some((failed, end)));
         *store = next;
+        fleet.tags.lose();
+    }
+
+    /// A promotion and a restore take some seconds, so that generations do not follow each other
+    /// faster than tags jump (`TagRecord::restored`).
+    fn some_seconds_pass(&self, fleet: &Registered) {
+        fleet.note_generation();
+        if self.has_tags {
+            self.pass(3000);
+        }
     }
 
     /// Restores a backup: in the ways that show, and as files, after which an operator begins a
     /// generation.
     pub fn restore_registry(&self, fleet: &Registered) {
+        let changes = fleet.store.borrow().changes();
+        let oldest = fleet.operators.oldest_backup.get().min(changes);
+        self.restore_to(fleet, self.random.of(oldest as i64..=changes as i64) as usize);
+    }
+
+    pub fn restore_to(&self, fleet: &Registered, end: usize) {
         if !fleet.forgets || fleet.operators.is_sealed() {
             return;
         }
+        self.some_seconds_pass(fleet);
         let mut store = fleet.store.borrow_mut();
-        let changes = store.changes();
-        let oldest = fleet.operators.oldest_backup.get().min(changes);
-        let mut next = store.prefix(self.random.of(oldest as i64..=changes as i64) as usize);
+        let (changes, mut next) = (store.changes(), store.prefix(end));
         next.offset_ms = self.any_offset(fleet);
         let silently = fleet.beyond == Some(Beyond::RestoredSilently);
-        // A synchronous standby vouches for PostgreSQL's timeline.
-        let begins = next.kind == Kind::Synchronous || self.random.one_in(2);
-        if next.kind == Kind::Etcd {
-            // It falls at each restore, below zero, too.
-            next.incarnation.counts[1] = next.fleet.incarnation.counts[1] - 1;
+        if !silently {
+            fleet.tags.restores.set(fleet.tags.restores.get() + 1);
         }
-        let plan = if silently { Vec::new() } else { self.plan_restored(fleet, &mut next, begins) };
+        let plan = match self.has_tags {
+            _ if silently => Vec::new(),
+            true => self.plan_restored_tags(fleet, &store, &mut next),
+            false => self.plan_restored(fleet, &mut next),
+        };
         self.tell(|| format!("the registry is restored, with {} of {changes} changes", next.changes()));
-        self.count("registry is restored");
+        self.count(if silently { "registry is restored silently" } else { "registry is restored" });
         fleet.failed.take();
-        fleet.kept.set(if silently { 1 } else { next.changes() });
-        next.synced = next.changes();
-        fleet.operators.plan(plan);
+        // A silent one has standbys from before, all of which have what every backup has.
+        fleet.kept.set(if silently { fleet.operators.oldest_backup.get().min(end) } else { end });
+        next.sync();
+        self.plan(fleet, plan);
         if next.kind == Kind::Etcd {
-            // It does not compare what it has forgotten.
-            fleet.late.borrow_mut().clear();
+            // It does not compare what it has forgotten of a number.
+            fleet.late.borrow_mut().retain(|late| matches!(late, Late::Server(message) if !message.is_of_number()));
             fleet.operators.cuts.set(fleet.operators.cuts.get() + 1);
         }
         *store = next;
         drop(store);
-        if silently {
+        fleet.tags.lose();
+        if self.has_tags {
+            fleet.note_restores();
+        } else if silently {
             self.timers_fire(fleet);
+        }
+    }
+
+    /// The registry is another one, to which this has to be done before servers reach it.
+    fn plan(&self, fleet: &Registered, plan: Vec<Operation>) {
+        fleet.operators.plan(plan);
+        if self.has_tags {
+            fleet.late.borrow_mut().retain(|late| matches!(late, Late::Server(_)));
         }
     }
 
@@ -178,7 +221,9 @@ impl World {
 
     /// The registry is lost, and an operator makes it anew, saying so.
     pub fn lose_registry(&self, fleet: &Registered) {
-        if !fleet.forgets || fleet.beyond.is_some() || fleet.operators.is_sealed() {
+        let is_possible = fleet.forgets && fleet.beyond.is_none() && !fleet.operators.is_sealed();
+        // A fleet with tags begins anew without them.
+        if !is_possible || self.has_tags && !self.random.one_in(4) {
             return;
         }
         let mut store = fleet.store.borrow_mut();
@@ -188,7 +233,8 @@ impl World {
         // The operator knows how long leases may have been.
         let (lease_ms, skew_ms) = fleet.operators.limits_ms();
         let mut new = new_fleet(HOME, incarnation, self.random.bits());
-        let mut plan = vec![Operation::SetRange { first: FIRST_FREE, last: fleet.range.1 }];
+        let range = Operation::SetRange { first: FIRST_FREE, last: fleet.range.1 };
+        let mut plan = Vec::from_iter(Some(range).filter(|_| !self.has_tags));
         if self.random.one_in(2) {
             plan.insert(0, Operation::Lost { lease_ms, skew_ms, uuid: Some(HOME) });
             new.uuid = self.random.bits().into();
@@ -202,14 +248,26 @@ impl World {
         self.count("registry is lost");
         fleet.failed.take();
         fleet.kept.set(1);
-        fleet.operators.oldest_backup.set(0);
-        fleet.operators.plan(plan);
+        if !self.has_tags {
+            fleet.operators.oldest_backup.set(0);
+        }
+        self.plan(fleet, plan);
         *store = Store::new(store.kind, new, offset_ms);
+        drop(store);
+        fleet.tags.lose();
+        fleet.tags.forget_restores();
+        fleet.note_restores();
     }
 
     /// Shows that a registry is restored, unless it is so by files alone. Returns what an operator
     /// has to do before servers reach it.
-    fn plan_restored(&self, fleet: &Registered, next: &mut Store, by_files: bool) -> Vec<Operation> {
+    fn plan_restored(&self, fleet: &Registered, next: &mut Store) -> Vec<Operation> {
+        // A synchronous standby vouches for PostgreSQL's timeline.
+        let by_files = next.kind == Kind::Synchronous || self.random.one_in(2);
+        if next.kind == Kind::Etcd {
+            // It falls at each restore, below zero, too.
+            next.incarnation.counts[1] = next.fleet.incarnation.counts[1] - 1;
+        }
         let (longest_ms, most_skew_ms) = fleet.operators.limits_ms();
         let (lease_ms, skew_ms) = (Some(longest_ms), Some(most_skew_ms));
         let Fleet { closed, loses_nothing, .. } = next.fleet;
@@ -253,4 +311,11 @@ impl World {
     pub fn some_keep(&self) {
         self.leasing().iter().filter(|_| self.random.one_in(2)).for_each(|server| self.keep(server));
     }
+}
+
+/// Returns how many changes there were when the fleet's record first told of this store. Its
+/// standbys are made after that.
+fn of_this_store(store: &Store) -> usize {
+    let mut its = store.fleets().filter(|(_, fleet)| fleet.incarnation.store == store.incarnation.store);
+    its.next().map_or(store.changes(), |(at, _)| at + 1)
 }

@@ -11,7 +11,7 @@ use snowflake_core::layout::{Field, Layout};
 use snowflake_core::lease::{Holder, LeaseTerms};
 use snowflake_core::numbers::Span;
 use snowflake_core::operate::new_fleet;
-use snowflake_core::registry::{DEFAULT_LEASE_MS, DEFAULT_SKEW_MS, Fleet, Incarnation, NumberRecord, Swap};
+use snowflake_core::registry::{DEFAULT_LEASE_MS, DEFAULT_SKEW_MS, Fleet, Incarnation, NumberRecord};
 
 use crate::keeper::{Keeper, NoAnswer};
 use crate::kit::random::Random;
@@ -21,7 +21,8 @@ use crate::operators::{Operators, is_kept};
 use crate::promises::{Guarantee, Lie};
 use crate::server::{DATACENTER, Server, Shared};
 use crate::session::Session;
-use crate::world::World;
+use crate::tags::{Late, Tags};
+use crate::world::{Story, World};
 
 /// The uuids of the fleet, and of the other one.
 pub const HOME: u128 = 1 << 68;
@@ -79,9 +80,13 @@ pub struct Registered {
     /// What the primary had before the last failover, of which another standby may be promoted, and
     /// how much of it the promoted one had.
     pub failed: RefCell<Option<(Store, usize)>>,
+    /// Whether a second standby of one primary had more than the first one: leases come back then
+    /// that their servers have taken for forgotten.
+    pub has_more: Cell<bool>,
     pub away_until_ms: Cell<i64>,
-    /// Messages that arrive late, and whether they are an operator's.
-    pub late: RefCell<Vec<(Swap, bool)>>,
+    pub late: RefCell<Vec<Late>>,
+    /// What was given and drawn of tags, and what excuses them.
+    pub tags: Tags,
     pub known: RefCell<Vec<Known>>,
     /// The memories of holders whose leases were found to overlap, and where.
     pub overlaps: RefCell<Vec<([u64; 2], i64, i64)>>,
@@ -105,34 +110,35 @@ impl Registered {
         layout: Layout,
         right_clock: bool,
         max_borrow_ms: i64,
-        beyond: Option<Beyond>,
-        two_fleets: bool,
+        story: Story,
         lie: Option<Lie>,
     ) -> Self {
+        let (beyond, has_tags) = (story.beyond(), story.has_tags());
         let kind = random.pick(&[Kind::Postgres, Kind::Postgres, Kind::Synchronous, Kind::Etcd]);
         let kind = if beyond.is_some() { Kind::Postgres } else { kind };
-        let skew_ms = random.pick(&[200, 1000, 5000]);
+        let skew_ms = if has_tags { DEFAULT_SKEW_MS } else { random.pick(&[200, 1000, 5000]) };
         let terms = LeaseTerms { max_borrow_ms };
         let lease_ms = random.pick(&[2000, 10_000, 60_000]).max(terms.least_ms(&layout));
         // The operator sets limits when the fleet is made, or leaves them to the first server.
         let brings = lie == Some(Lie::BringsOther) || random.one_in(4);
-        let limits = match beyond.is_some() || !brings {
+        let limits = match !has_tags && (beyond.is_some() || !brings) {
             true => (lease_ms, skew_ms),
             false => (0, 0),
         };
         let lease_ms = if limits.0 > 0 { lease_ms } else { lease_ms.min(DEFAULT_LEASE_MS) };
         // What is used is the default up to the limits, or what the operator sets.
-        let set = if limits.0 > 0 && random.one_in(2) { (0, 0) } else { (lease_ms, skew_ms) };
+        let set = if has_tags || limits.0 > 0 && random.one_in(2) { (0, 0) } else { (lease_ms, skew_ms) };
         let lease_ms = if set.0 == 0 { lease_ms.min(DEFAULT_LEASE_MS) } else { lease_ms };
         let first = if layout.max_of(Field::Worker).is_some_and(|max| max >= 31) { 12 } else { 0 };
         let range = (first, first + random.of(0..=2));
         // These lies need a registry that forgets leases.
-        let forgets = beyond.is_some() || matches!(lie, Some(Lie::OneSkew | Lie::BringsOther)) || random.one_in(2);
+        let forgets =
+            has_tags || beyond.is_some() || matches!(lie, Some(Lie::OneSkew | Lie::BringsOther)) || random.one_in(2);
         let backup = random.one_in(2);
         let counts = if kind == Kind::Etcd { [2, 3] } else { [0; 2] };
         let timeline = if kind == Kind::Etcd { 0 } else { 1 };
         let fleet = Fleet {
-            range: Some(range),
+            range: Some(range).filter(|_| !has_tags),
             loses_nothing: kind == Kind::Synchronous || beyond == Some(Beyond::VouchedWrongly),
             longest_ms: limits.0,
             skew_ms: limits.1,
@@ -159,10 +165,12 @@ impl Registered {
             forgets,
             beyond,
             store: RefCell::new(Store::new(kind, fleet, offset_ms)),
-            other: two_fleets.then(|| RefCell::new(Store::new(kind, elsewhere, 0))),
+            other: (story == Story::TwoFleets).then(|| RefCell::new(Store::new(kind, elsewhere, 0))),
             failed: RefCell::default(),
+            has_more: Cell::new(false),
             away_until_ms: Cell::new(i64::MIN),
             late: RefCell::default(),
+            tags: Tags::default(),
             known: RefCell::default(),
             overlaps: RefCell::default(),
             drawn: RefCell::default(),
@@ -180,6 +188,19 @@ impl Registered {
         let half_ms = self.skew_ms / 2;
         let little_ms = random.of(-half_ms..=half_ms);
         random.weighed(&[(3, -half_ms), (3, half_ms), (3, 3 * half_ms), (3, little_ms), (2, 4 * self.length_ms())])
+    }
+
+    /// Returns the registry that a server reaches.
+    pub fn store_of(&self, shared: &Shared) -> &RefCell<Store> {
+        self.other.as_ref().filter(|_| shared.elsewhere).unwrap_or(&self.store)
+    }
+
+    /// All standbys have what is written.
+    pub fn keep_all(&self) {
+        let mut store = self.store.borrow_mut();
+        store.sync();
+        self.kept.set(store.changes());
+        self.failed.take();
     }
 
     /// Returns the length of a lease, for how long to let pass.
@@ -261,7 +282,7 @@ impl World {
     }
 
     /// The process that leases the number has ended at a call.
-    fn process_ends(&self, server: &Rc<Server>) {
+    pub fn process_ends(&self, server: &Rc<Server>) {
         self.tell(|| format!("server {}: the process ends", server.number));
         self.count("process ends");
     }

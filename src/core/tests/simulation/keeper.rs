@@ -1,5 +1,6 @@
-//! The process of one server that leases its number, with its connection to the registry: what gets
-//! lost on the way, what is sent wrongly for a lie, and the ledger of what each holder knows.
+//! The process of one server that leases its number and reserves values of tags, with its
+//! connection to the registry: what gets lost on the way, what is sent wrongly for a lie, and the
+//! ledger of what each holder knows.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -12,25 +13,27 @@ use snowflake_core::membership::FleetNotice;
 use snowflake_core::registry::{
     Change, NumberKey, NumberRecord, Reading, SinceIncarnation, Swap, SwapAnswer, Wanted, WantedNumbers,
 };
+use snowflake_core::segment::Claimed;
 
 use crate::fleet::{Known, Registered};
 use crate::kit::registry::Store;
-use crate::kit::server::{Notice, Process};
+use crate::kit::server::{Notice, Places, Process};
 use crate::promises::{Guarantee, Lie};
 use crate::server::{DATACENTER, Server, Shared};
 use crate::swarm::Chance;
+use crate::tags::{Late, Message, TagsRead};
 use crate::world::World;
 
 /// Why the registry has not answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NoAnswer;
 
-/// The process of one server that leases its number, with its connection to the registry.
+/// The process of one server, with its connection to the registry.
 pub struct Keeper<'a> {
     pub world: &'a World,
     pub fleet: &'a Registered,
     pub server: &'a Rc<Server>,
-    pub shared: &'a Shared,
+    pub shared: &'a Rc<Shared>,
     /// The server's settings.
     pub terms: LeaseTerms,
     /// How often the registry was called.
@@ -38,12 +41,16 @@ pub struct Keeper<'a> {
     /// The holder as the process has kept it last, if it has, and whether the process has ended.
     kept: Cell<Option<Holder>>,
     has_ended: Cell<bool>,
+    /// What it has read of tags.
+    pub tags_read: RefCell<TagsRead>,
+    /// The nonces of what was written of tags by the last swap, if it was answered.
+    answered: RefCell<Vec<u64>>,
     /// Lanes that no session draws from, for the lie that the others stay in the last id's tick.
     others: Generator,
 }
 
 impl<'a> Keeper<'a> {
-    pub fn new(world: &'a World, fleet: &'a Registered, server: &'a Rc<Server>, shared: &'a Shared) -> Self {
+    pub fn new(world: &'a World, fleet: &'a Registered, server: &'a Rc<Server>, shared: &'a Rc<Shared>) -> Self {
         Self {
             world,
             fleet,
@@ -53,6 +60,8 @@ impl<'a> Keeper<'a> {
             calls: Cell::new(0),
             kept: Cell::new(None),
             has_ended: Cell::new(false),
+            tags_read: RefCell::default(),
+            answered: RefCell::default(),
             others: Generator::new(),
         }
     }
@@ -63,25 +72,29 @@ impl<'a> Keeper<'a> {
         let away_until_ms = self.fleet.away_until_ms.get().max(self.server.cut_off_until_ms.get());
         let is_sealed = self.fleet.operators.is_sealed() && !self.shared.elsewhere;
         let is_away = (self.world.time_ms() < away_until_ms || is_sealed) && !self.world.settles.get();
-        let is_lost = !self.world.settles.get() && self.world.happens(Chance::CallLost, 16);
+        let is_lost = self.world.fails(Chance::CallLost, 16);
         if self.shared.gone.get() || is_away || is_lost { Err(NoAnswer) } else { Ok(()) }
     }
 
     /// Returns the registry that this call reaches.
     pub fn store(&self) -> &RefCell<Store> {
-        self.fleet.other.as_ref().filter(|_| self.shared.elsewhere).unwrap_or(&self.fleet.store)
-    }
-
-    /// Tells what a swap writes.
-    fn told(&self, swap: &Swap) -> String {
-        self.world.words.changes(swap, &self.store().borrow().fleet)
+        self.fleet.store_of(self.shared)
     }
 
     /// Whether the process goes on, which may end before and after any call.
     fn lives(&self) -> Result<(), NoAnswer> {
-        let ends = !self.world.settles.get() && self.world.happens(Chance::ProcessEnds, 100);
-        self.has_ended.set(self.has_ended.get() || ends);
+        self.world.write_off_gone(self.shared);
+        let answered = self.answered.take();
+        let ends = self.world.fails(Chance::ProcessEnds, 100);
+        if ends && !self.has_ended.replace(true) {
+            // What the process was told last, it has not noted yet.
+            answered.into_iter().for_each(|nonce| self.fleet.tags.ledger.borrow_mut().lose(nonce));
+        }
         if self.has_ended.get() { Err(NoAnswer) } else { Ok(()) }
+    }
+
+    pub fn has_ended(&self) -> bool {
+        self.has_ended.get()
     }
 
     /// Leaves to the next process what a turn's process has kept. Returns whether that has ended.
@@ -99,9 +112,10 @@ impl<'a> Keeper<'a> {
         self.world.lies(lie)
     }
 
-    /// Notes what the holder takes for written, and checks it.
-    pub fn note_changes(&self, swap: &Swap) {
-        for change in &swap.changes {
+    /// Notes what the process takes for written, and checks it.
+    fn note_changes(&self, message: &Message) {
+        self.world.had(message);
+        for change in &message.swap.changes {
             if let Change::Number { number, record, .. } = change {
                 self.note(number.worker, record);
             }
@@ -112,7 +126,7 @@ impl<'a> Keeper<'a> {
     /// one that overlaps.
     pub fn note(&self, worker: i64, record: &NumberRecord) {
         let NumberRecord { from_ms, until_ms, holder, .. } = *record;
-        let Shared { memory, elsewhere, .. } = *self.shared;
+        let Shared { memory, elsewhere, .. } = **self.shared;
         self.shared.holders.borrow_mut().insert(holder);
         let mut known = self.fleet.known.borrow_mut();
         match known.iter_mut().find(|known| (known.worker, known.holder, known.from_ms) == (worker, holder, from_ms)) {
@@ -174,7 +188,10 @@ impl Process for Keeper<'_> {
     }
 
     fn now_ms(&self) -> i64 {
-        self.world.meanwhile(self.server);
+        // A block counts as had when its answer has arrived, and no crash comes before it is noted.
+        if !self.world.has_tags {
+            self.world.meanwhile(self.server);
+        }
         self.server.now_ms(self.world.time_ms())
     }
 
@@ -183,7 +200,7 @@ impl Process for Keeper<'_> {
     }
 
     fn words(&self) -> SharedWords<'_> {
-        let Shared { numbers, generator, marks, .. } = self.shared;
+        let Shared { numbers, generator, marks, .. } = &**self.shared;
         let marks = if self.lies(Lie::TornNumbers) { &[] } else { &marks[..] };
         // What is given back still ends where the lanes are.
         let enters = numbers.read(&self.fleet.layout).is_none();
@@ -201,15 +218,30 @@ impl Process for Keeper<'_> {
         match notice {
             Notice::Fleet(notice) => self.report_fleet(notice),
             Notice::Lease(notice) => self.report_lease(notice),
-            Notice::Supply(_) => unreachable!("no tag is used"),
+            Notice::Supply(notice) => {
+                self.lives()?;
+                self.report_supply(notice);
+                self.lives()
+            }
         }
+    }
+
+    fn tags(&self) -> &Places {
+        &self.shared.tags().places
+    }
+
+    fn claimed(&self) -> Vec<Claimed> {
+        self.claimed_tags()
     }
 
     fn read(&self, wanted: &Wanted) -> Result<Reading, NoAnswer> {
         self.calls.set(self.calls.get() + 1);
+        self.lives()?;
+        if self.lies(Lie::Wasted) {
+            (0..3).for_each(|_| self.waste(wanted));
+        }
         self.is_heard()?;
-        let store = self.store().borrow();
-        let mut reading = store.read(wanted, self.world.time_ms());
+        let mut reading = self.store().borrow().read(wanted, self.world.time_ms());
         if self.lies(Lie::NoCap) && matches!(wanted.numbers, WantedNumbers::One(_)) {
             reading.now_ms = reading.now_ms.max(self.server.now_ms(self.world.time_ms()));
         }
@@ -229,67 +261,69 @@ impl Process for Keeper<'_> {
                 record.until_ms = record.until_ms.min(clock_ms);
             }
         }
-        Ok(reading)
+        self.read_tags(&mut reading);
+        self.lives().map(|()| reading)
     }
 
     fn swap(&self, swap: &Swap) -> Result<SwapAnswer, NoAnswer> {
         self.calls.set(self.calls.get() + 1);
+        self.lives()?;
         let (fleet, sent) = (self.fleet, swap);
-        let mut swap = swap.clone();
-        self.lie_about(&mut swap);
-        self.note_given_back(&swap);
+        let mut message = self.message(swap);
+        self.lie_about(&mut message.swap);
+        self.note_given_back(&message.swap);
+        self.sends(&message);
         let cuts = self.fleet.operators.cuts.get();
         self.world.message_takes_time(self.server);
         let heard = self.is_heard();
         if cuts != self.fleet.operators.cuts.get() {
             return Err(NoAnswer);
         }
-        let is_late = !self.world.settles.get() && self.world.happens(Chance::Late, 12);
+        let is_late = self.world.fails(Chance::Late, 12);
         if is_late && !self.shared.gone.get() && !self.shared.elsewhere {
-            fleet.late.borrow_mut().push((swap.clone(), false));
             self.world.count("late");
-            if !self.lies(Lie::LostIsYes) {
-                return Err(NoAnswer);
+            if self.lies(Lie::LostIsYes) {
+                self.world.give(&message);
+                self.note_changes(&message);
             }
-            self.note_changes(&swap);
-            return Ok(SwapAnswer::Done(swap.incarnation));
+            fleet.late.borrow_mut().push(Late::Server(message));
+            return if self.lies(Lie::LostIsYes) { Ok(SwapAnswer::Done(sent.incarnation)) } else { Err(NoAnswer) };
         }
         heard?;
-        let number_alone = self.lies(Lie::NumberAlone);
-        let compares = self.store().borrow().compares(&swap, number_alone);
-        if self.lies(Lie::NotAtomic) {
-            self.world.meanwhile(self.server);
+        // It may arrive once more.
+        if message.gives_back() && self.world.random.one_in(4) {
+            fleet.late.borrow_mut().push(Late::Server(message.clone()));
         }
-        if !compares {
-            self.world.tell(|| format!("    {}: refused", self.told(&swap)));
-            return Ok(SwapAnswer::Refused);
+        let answer = self.world.arrive(&message);
+        if answer == SwapAnswer::Refused {
+            return Ok(answer);
         }
-        self.world.tell(|| format!("    {}: written", self.told(&swap)));
-        let answer = self.store().borrow_mut().write(swap.changes.clone());
-        if !self.world.settles.get() && self.world.happens(Chance::NotConfirmed, 12) {
+        if self.world.fails(Chance::NotConfirmed, 12) {
             // The standby has not confirmed it.
             self.world.count("answer lost");
             self.world.meanwhile(self.server);
             if !self.lies(Lie::ReadIsYes) {
                 return Err(NoAnswer);
             }
-            self.note_changes(&swap);
+            self.note_changes(&message);
             return Ok(answer);
         }
-        let mut store = self.store().borrow_mut();
-        store.synced = store.changes();
-        drop(store);
+        if !self.lies(Lie::NotDurable) {
+            self.store().borrow_mut().sync();
+        }
         self.world.meanwhile(self.server);
-        if self.shared.gone.get() || !self.world.settles.get() && self.world.happens(Chance::AnswerLost, 16) {
+        if self.shared.gone.get() || self.world.fails(Chance::AnswerLost, 16) {
             return Err(NoAnswer);
         }
-        // The lie compares no incarnation, neither before nor after.
-        let answer = if number_alone { SwapAnswer::Done(sent.incarnation) } else { answer };
-        // What is written into a store that has forgotten something since is not a lease.
+        let is_any = self.world.compares_records_alone() || self.lies(Lie::AnyIncarnation);
+        let answer = if is_any { SwapAnswer::Done(sent.incarnation) } else { answer };
+        // What is written into a store that has forgotten something since is neither a lease nor a
+        // block.
         if matches!(answer, SwapAnswer::Done(after) if after.since(&sent.incarnation) == SinceIncarnation::Same) {
-            self.note_changes(&swap);
+            self.note_changes(&message);
+            self.answered.replace(message.nonces());
         }
-        Ok(answer)
+        self.lives().map(|()| answer)
     }
 }
 
@@ -327,6 +361,7 @@ impl Keeper<'_> {
             let is_back = |record: &NumberRecord| store.dropped.borrow().contains(&record.holder);
             let is_excused = store.numbers.get(&number).is_some_and(is_back)
                 || self.shared.was_copied.get()
+                || self.fleet.has_more.get()
                 || self.overlaps_a_copy(&notice);
             if !is_excused && self.fleet.beyond.is_none() {
                 self.world.broken(Guarantee::Alone, || format!("a memory that has no copy stops: {notice:?}"));
@@ -337,7 +372,7 @@ impl Keeper<'_> {
     }
 
     /// Changes what is sent, for lies.
-    pub fn lie_about(&self, swap: &mut Swap) {
+    fn lie_about(&self, swap: &mut Swap) {
         let read = self.store().borrow().fleet;
         for change in &mut swap.changes {
             match change {

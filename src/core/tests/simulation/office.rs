@@ -1,21 +1,23 @@
-//! How operators work in each kind of history: one or two at once, call by call. They begin what
-//! has to be done or any other operation, go on with it, give it up, and move the registry.
+//! How operators work: one or two at once, call by call. They begin what has to be done or any
+//! other operation, go on with it, give it up, and move the registry.
 
-use std::cell::{Cell, RefCell};
-use std::ops::Deref;
+use std::cell::RefCell;
 
-use snowflake_core::operate::{Operation, Outcome, Refusal};
+use snowflake_core::operate::Operation;
 use snowflake_core::registry::{Fleet, Reading};
 
-use crate::course::Course;
 use crate::kit::operator::{Operator, Went};
-use crate::kit::registry::{Kind, Store};
+use crate::kit::registry::Kind;
+use crate::operators::Operators;
 use crate::promises::Lie;
 use crate::swarm::Chance;
+use crate::tags::operators::set_tag;
+use crate::world::World;
 
 /// How far a move of the registry has come.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub enum Move {
+    #[default]
     None,
     /// An operator has closed the fleet in the old registry, after so many failovers.
     Closed(u32),
@@ -52,108 +54,23 @@ pub struct Read {
     pub losses: u64,
 }
 
-/// What operators do, and have to do.
-pub struct Office<S> {
-    pub at_work: RefCell<Vec<AtWork>>,
-    /// What has to be done before servers reach the registry, in this order.
-    pub plan: RefCell<Vec<S>>,
-    pub moving: Cell<Move>,
-    /// The copy of the registry that is moved.
-    copy: RefCell<Option<Store>>,
-    /// How often the registry was restored, lost or moved, or a second standby of one primary was
-    /// promoted: whoever does that sees to it that no operator is at work.
-    pub registries: Cell<u32>,
-    /// How often it has failed over.
-    pub failovers: Cell<u32>,
-}
+/// How many calls an operator makes at most before others go on.
+const MOST_CALLS: i64 = 8;
 
-impl<S> Default for Office<S> {
-    fn default() -> Self {
-        Self {
-            at_work: RefCell::default(),
-            plan: RefCell::default(),
-            moving: Cell::new(Move::None),
-            copy: RefCell::default(),
-            registries: Cell::new(0),
-            failovers: Cell::new(0),
-        }
-    }
-}
-
-impl<S> Office<S> {
-    /// Whether no server reaches the registry, because an operator has not said yet what has
-    /// happened to it.
-    pub fn is_sealed(&self) -> bool {
-        !self.plan.borrow().is_empty()
-    }
-
-    /// The registry is another one, to which this has to be done before servers reach it.
-    pub fn replan(&self, plan: Vec<S>) {
-        self.stop();
-        self.moving.set(Move::None);
-        self.plan.replace(plan);
-    }
-
-    /// Operators give up what they are doing, and begin it again.
-    pub fn stop(&self) {
-        self.registries.set(self.registries.get() + 1);
-        self.at_work.borrow_mut().clear();
-    }
-}
-
-/// A world in which operators work.
-pub trait Operated: Deref<Target = Course> {
-    /// What has to be done.
-    type Step: Clone;
-    /// How many calls an operator makes at most before others go on.
-    const MOST_CALLS: i64;
-    /// An operator ends at one in so many calls.
-    const ENDS_IN: usize;
-
-    fn office(&self) -> &Office<Self::Step>;
-    fn store(&self) -> &RefCell<Store>;
-
-    /// Returns the operation for what has to be done.
-    fn planned(&self, step: &Self::Step) -> Operation;
-    /// Returns any operation, or does something else.
-    fn any_operation(&self) -> Option<Operation>;
-    fn begin(&self, operation: Operation, is_planned: bool) -> AtWork;
-    /// Goes on up to the next answer.
-    fn go_on(&self, at_work: &mut AtWork) -> Went;
-    /// Takes what has come of an operation.
-    fn operated(&self, at_work: &AtWork, result: Result<Outcome, Refusal>);
-
-    /// Returns the clock of another machine of the registry: how far it is off.
-    fn any_offset(&self) -> i64;
-    /// No standby is left over from before a failover.
-    fn forget_failed(&self);
-    /// Servers reach a copy of the registry. No operator is at work, and no message on its way.
-    fn adopt_moved(&self, copy: Store);
-
-    /// Begins what another operator is doing, sometimes.
-    fn same_work(&self) -> Option<AtWork> {
-        None
-    }
-
-    /// Whether an operator who has not read yet gives up.
-    fn gives_up(&self, _: &AtWork) -> bool {
-        false
-    }
-
-    /// Whether the operator forgets to close the fleet before a move.
-    fn forgets_to_close(&self) -> bool {
-        false
+impl World {
+    pub fn operators(&self) -> &Operators {
+        &self.registered().operators
     }
 
     /// An operator begins something, or goes on with it.
-    fn some_operator(&self) {
-        let at_work = self.office().at_work.borrow().len();
+    pub fn some_operator(&self) {
+        let at_work = self.operators().at_work.borrow().len();
         let next = match at_work {
             0 => self.next_work(),
             1 if self.random.one_in(3) => self.same_work().or_else(|| self.next_work()),
             _ => {
                 let at = self.random.below(at_work);
-                Some(self.office().at_work.borrow_mut().swap_remove(at))
+                Some(self.operators().at_work.borrow_mut().swap_remove(at))
             }
         };
         if let Some(at_work) = next {
@@ -163,13 +80,15 @@ pub trait Operated: Deref<Target = Course> {
 
     /// An operator goes on for some calls.
     fn work(&self, mut at_work: AtWork) {
-        let Office { registries, .. } = self.office();
+        let Operators { registries, .. } = self.operators();
         let registry = registries.get();
-        for _ in 0..self.random.of(1..=Self::MOST_CALLS) {
-            if registry != registries.get() || self.gives_up(&at_work) {
+        for _ in 0..self.random.of(1..=MOST_CALLS) {
+            if registry != registries.get()
+                || self.is_said_too_late(&at_work.operator.operation, &at_work.read, at_work.losses)
+            {
                 return;
             }
-            if self.happens(Chance::ProcessEnds, Self::ENDS_IN) {
+            if self.happens(Chance::ProcessEnds, 60) {
                 self.count("operator ends");
                 return;
             }
@@ -184,14 +103,43 @@ pub trait Operated: Deref<Target = Course> {
             }
         }
         if registry == registries.get() {
-            self.office().at_work.borrow_mut().push(at_work);
+            self.operators().at_work.borrow_mut().push(at_work);
         }
     }
 
+    /// Returns the operation for what has to be done.
+    fn planned(&self, step: &Operation) -> Operation {
+        match *step {
+            Operation::SetTag { tag, .. } => {
+                let fleet = self.registered();
+                let record = fleet.store.borrow().tags.get(&tag).copied();
+                set_tag(tag, record.map(|record| self.next_to_say(fleet, &record)))
+            }
+            _ => step.clone(),
+        }
+    }
+
+    /// Begins what another operator is doing, sometimes. Where a tag goes on was not chosen before
+    /// the registry has forgotten something.
+    fn same_work(&self) -> Option<AtWork> {
+        let at_work = self.operators().at_work.borrow();
+        let losses = self.registered().tags.losses.get();
+        let other = at_work.first().filter(|other| self.has_tags && self.random.one_in(2) && other.losses == losses)?;
+        Some(self.begin(other.operator.operation.clone(), other.is_planned))
+    }
+
+    /// Whether an operator does not say any more where a tag goes on, because the registry may have
+    /// forgotten something meanwhile. If the program has read the registry before that, the
+    /// decision refuses it.
+    pub fn is_said_too_late(&self, operation: &Operation, read: &RefCell<Option<Read>>, losses: u64) -> bool {
+        let is_late = read.borrow().is_none() && losses != self.registered().tags.losses.get();
+        is_late && matches!(operation, Operation::SetTag { next: Some(_), .. })
+    }
+
     /// Performs an operation at once, as far as the registry answers.
-    fn perform(&self, operation: Operation, is_planned: bool) {
+    pub fn perform(&self, operation: Operation, is_planned: bool) {
         let mut at_work = self.begin(operation, is_planned);
-        let Office { registries, .. } = self.office();
+        let Operators { registries, .. } = self.operators();
         let registry = registries.get();
         while registry == registries.get() {
             match self.go_on(&mut at_work) {
@@ -204,7 +152,7 @@ pub trait Operated: Deref<Target = Course> {
 
     /// Returns what an operator does next.
     fn next_work(&self) -> Option<AtWork> {
-        let Office { plan, at_work, .. } = self.office();
+        let Operators { plan, at_work, .. } = self.operators();
         if let Some(step) = { plan.borrow().first().cloned() } {
             let is_at_work = at_work.borrow().iter().any(|at_work| at_work.is_planned);
             return (!is_at_work).then(|| self.begin(self.planned(&step), true));
@@ -214,14 +162,14 @@ pub trait Operated: Deref<Target = Course> {
     }
 
     /// Goes on with a move to another registry, or gives it up.
-    fn any_move(&self) -> Option<Operation> {
-        let Office { moving, failovers, .. } = self.office();
-        let is_closed = self.store().borrow().fleet.closed;
+    pub fn any_move(&self) -> Option<Operation> {
+        let Operators { moving, failovers, .. } = self.operators();
+        let is_closed = self.registered().store.borrow().fleet.closed;
         let give_up = Operation::Open { moved: Some(false) };
         match moving.get() {
             // It was closed without an answer, or what has opened it is forgotten.
             Move::None if is_closed => Some(give_up),
-            Move::None if self.forgets_to_close() => {
+            Move::None if !self.has_tags && self.random.one_in(8) => {
                 self.copy_registry();
                 None
             }
@@ -254,7 +202,7 @@ pub trait Operated: Deref<Target = Course> {
                 Some(give_up)
             }
             Move::Moved | Move::Opening(_) => {
-                self.forget_failed();
+                self.registered().failed.take();
                 moving.set(Move::Opening(failovers.get()));
                 Some(Operation::Open { moved: Some(true) })
             }
@@ -262,8 +210,8 @@ pub trait Operated: Deref<Target = Course> {
     }
 
     fn copy_registry(&self) {
-        let Office { copy, moving, failovers, .. } = self.office();
-        copy.replace(Some(self.store().borrow().clone()));
+        let Operators { copy, moving, failovers, .. } = self.operators();
+        copy.replace(Some(self.registered().store.borrow().clone()));
         moving.set(Move::Copied(failovers.get()));
     }
 
@@ -272,10 +220,10 @@ pub trait Operated: Deref<Target = Course> {
     /// before the copy was made, the copy is not closed either, and cannot be opened as a moved
     /// one. No limit was raised since.
     fn move_registry(&self) {
-        let Office { copy, moving, .. } = self.office();
+        let Operators { copy, moving, .. } = self.operators();
         let Some(mut copy) = copy.take() else { return };
         let is_old = {
-            let store = self.store().borrow();
+            let store = self.registered().store.borrow();
             let limits_ms = |fleet: &Fleet| (fleet.longest_ms, fleet.skew_ms);
             match copy.fleet.closed {
                 true => store.fleet.version != copy.fleet.version,
@@ -292,20 +240,20 @@ pub trait Operated: Deref<Target = Course> {
         if copy.kind == Kind::Etcd {
             copy.incarnation.counts = [1, 1];
         }
-        copy.offset_ms = self.any_offset();
-        copy.synced = copy.changes();
+        copy.offset_ms = self.any_offset(self.registered());
+        copy.sync();
         self.adopt_moved(copy);
         moving.set(Move::Moved);
     }
 
     /// In the end operators do what has to be done, without faults.
-    fn settle_plan(&self) {
-        let Office { at_work, plan, moving, .. } = self.office();
+    pub fn settle_plan(&self) {
+        let Operators { at_work, plan, moving, .. } = self.operators();
         at_work.borrow_mut().clear();
         while let Some(step) = { plan.borrow().first().cloned() } {
             self.perform(self.planned(&step), true);
         }
-        if self.store().borrow().fleet.closed {
+        if self.registered().store.borrow().fleet.closed {
             let moved = moving.get() == Move::Moved;
             self.perform(Operation::Open { moved: Some(moved) }, false);
         }

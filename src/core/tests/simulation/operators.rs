@@ -1,9 +1,9 @@
-//! What operators do to a fleet that leases numbers (`office.rs` says how they work). The decisions
-//! are the real ones (`operate.rs`). What the pages forbid, no operator does here.
+//! What operators do to a fleet. `office.rs` says how they work, and `tags/operators.rs` what they
+//! do to tags. The decisions are the real ones (`operate.rs`). What the pages forbid, no operator
+//! does here.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::ops::Deref;
 use std::rc::Rc;
 
 use snowflake_core::operate::{Operation, Outcome, Refusal};
@@ -16,10 +16,11 @@ use crate::fleet::Registered;
 use crate::keeper::NoAnswer;
 use crate::kit::operator::{Operator, Went};
 use crate::kit::registry::{Kind, Store};
-use crate::office::{AtWork, Move, Office, Operated, Read};
+use crate::office::{AtWork, Move, Read};
 use crate::promises::{Guarantee, Lie};
 use crate::server::Server;
 use crate::swarm::{Chance, Choice};
+use crate::tags::Late;
 use crate::world::World;
 
 /// Numbers that were configured on servers which are gone. They come into the range one after the
@@ -32,9 +33,20 @@ pub const FIRST_FREE: i64 = 12;
 /// The last number that every layout has here, also with backup numbers.
 const LAST: i64 = 15;
 
-/// What operators know, and do.
+/// What operators know, do, and have to do.
+#[derive(Default)]
 pub struct Operators {
-    pub office: Office<Operation>,
+    pub at_work: RefCell<Vec<AtWork>>,
+    /// What has to be done before servers reach the registry, in this order.
+    pub plan: RefCell<Vec<Operation>>,
+    pub moving: Cell<Move>,
+    /// The copy of the registry that is moved.
+    pub copy: RefCell<Option<Store>>,
+    /// How often the registry was restored, lost or moved, or a second standby of one primary was
+    /// promoted: whoever does that sees to it that no operator is at work.
+    pub registries: Cell<u32>,
+    /// How often it has failed over.
+    pub failovers: Cell<u32>,
     /// Whether one vouches for the standby, or no longer.
     has_the_word: Cell<bool>,
     /// How often all connections to it were cut, because it was moved, or etcd was restored.
@@ -59,16 +71,11 @@ impl Operators {
     /// Returns the operators of a fleet that has these limits.
     pub fn new(longest_ms: i64, most_skew_ms: i64) -> Self {
         Self {
-            office: Office::default(),
-            has_the_word: Cell::new(false),
-            cuts: Cell::new(0),
             oldest_backup: Cell::new(1),
             longest_ms: Cell::new(longest_ms),
             most_skew_ms: Cell::new(most_skew_ms),
             safe_ms: Cell::new(longest_ms),
-            raised: Cell::new(None),
-            marks: RefCell::default(),
-            kept: Cell::new(None),
+            ..Self::default()
         }
     }
 
@@ -77,19 +84,25 @@ impl Operators {
         (self.longest_ms.get(), self.most_skew_ms.get())
     }
 
+    /// Whether no server reaches the registry, because an operator has not said yet what has
+    /// happened to it.
+    pub fn is_sealed(&self) -> bool {
+        !self.plan.borrow().is_empty()
+    }
+
     /// The registry is another one, to which this has to be done before servers reach it.
     pub fn plan(&self, plan: Vec<Operation>) {
         self.raised.set(None);
         self.kept.set(None);
-        self.office.replan(plan);
+        self.stop();
+        self.moving.set(Move::None);
+        self.plan.replace(plan);
     }
-}
 
-impl Deref for Operators {
-    type Target = Office<Operation>;
-
-    fn deref(&self) -> &Office<Operation> {
-        &self.office
+    /// Operators give up what they are doing, and begin it again.
+    pub fn stop(&self) {
+        self.registries.set(self.registries.get() + 1);
+        self.at_work.borrow_mut().clear();
     }
 }
 
@@ -98,11 +111,22 @@ pub fn is_kept(record: &NumberRecord) -> bool {
     record.server == 0
 }
 
+/// A message of an operator to the registry.
+pub struct Sent {
+    pub swap: Swap,
+    /// Whether the operator says that the registry was restored, and where tags go on then.
+    pub is_restored: bool,
+    /// Whether another one has said so since, for a lie.
+    pub is_second: bool,
+}
+
 /// The way of one operator to the registry.
-struct Desk<'a> {
-    world: &'a World,
+pub struct Desk<'a> {
+    pub world: &'a World,
     fleet: &'a Registered,
-    operation: &'a Operation,
+    pub operation: &'a Operation,
+    /// How often the registry may have forgotten something when the operator has begun.
+    losses: u64,
     read: &'a RefCell<Option<Read>>,
 }
 
@@ -112,45 +136,50 @@ impl snowflake_core::registry::Store for Desk<'_> {
     fn read(&self, wanted: &Wanted) -> Result<Reading, NoAnswer> {
         let Self { world, fleet, .. } = self;
         self.is_heard()?;
+        if world.is_said_too_late(self.operation, self.read, self.losses) {
+            return Err(NoAnswer);
+        }
         let real = fleet.store.borrow().read(wanted, world.time_ms());
         let mut told = real.clone();
         self.lie_about_reading(&mut told);
-        self.read.replace(Some(Read { began: real.fleet.generation, real, told: told.clone(), losses: 0 }));
+        self.lie_about_tags_read(&mut told);
+        let began = self.read.borrow().as_ref().map_or(real.fleet.generation, |read| read.began);
+        self.read.replace(Some(Read { real, told: told.clone(), began, losses: fleet.tags.losses.get() }));
         Ok(told)
     }
 
     fn swap(&self, swap: &Swap) -> Result<SwapAnswer, NoAnswer> {
         let Self { world, fleet, .. } = self;
-        let Read { real, told, .. } = self.read.borrow().clone().expect("a swap follows a reading");
+        let Read { real, told, began, .. } = self.read.borrow().clone().expect("a swap follows a reading");
         let mut swap = Swap { incarnation: real.incarnation, ..swap.clone() };
         self.lie_about_swap(&mut swap, &real);
-        let cuts = fleet.operators.cuts.get();
+        self.lie_about_tags(&mut swap, &real);
+        let is_raise = matches!(self.operation, Operation::SetTag { .. }) && fleet.operators.is_sealed();
+        let is_restored = matches!(self.operation, Operation::Restored { .. }) || is_raise;
+        let is_second = world.lies(Lie::SecondBegins) && began != real.fleet.generation;
+        let sent = Sent { swap, is_restored, is_second };
+        let registry = fleet.operators.registries.get();
         let heard = self.is_heard();
-        if cuts != fleet.operators.cuts.get() {
+        if registry != fleet.operators.registries.get() {
             return Err(NoAnswer);
         }
-        if self.happens(Chance::Late, 12) {
-            fleet.late.borrow_mut().push((swap, true));
+        if world.fails(Chance::Late, 12) {
+            fleet.late.borrow_mut().push(Late::Operator(sent));
             world.count("late");
             return Err(NoAnswer);
         }
         heard?;
-        if !fleet.store.borrow().compares_for_operator(&swap) {
-            world.tell(|| "    the operator's swap is refused".to_owned());
-            return Ok(SwapAnswer::Refused);
+        let answer = world.arrive_from_operator(fleet, &sent);
+        if answer == SwapAnswer::Refused {
+            return Ok(answer);
         }
-        world.tell(|| format!("    the operator {}", world.words.changes(&swap, &fleet.store.borrow().fleet)));
-        world.check_operator(fleet, &swap);
-        let answer = fleet.store.borrow_mut().write(swap.changes);
-        if self.happens(Chance::NotConfirmed, 12) {
+        if world.fails(Chance::NotConfirmed, 12) {
             world.count("answer lost");
             return Err(NoAnswer);
         }
-        let mut store = fleet.store.borrow_mut();
-        store.synced = store.changes();
-        drop(store);
+        fleet.store.borrow_mut().sync();
         self.meanwhile();
-        if self.happens(Chance::AnswerLost, 16) {
+        if world.fails(Chance::AnswerLost, 16) {
             return Err(NoAnswer);
         }
         let is_as_read = |after| after == real.incarnation;
@@ -162,10 +191,6 @@ impl snowflake_core::registry::Store for Desk<'_> {
 }
 
 impl Desk<'_> {
-    fn happens(&self, chance: Chance, times: usize) -> bool {
-        !self.world.settles.get() && self.world.happens(chance, times)
-    }
-
     fn meanwhile(&self) {
         if let Some(server) = self.world.leasing().first() {
             self.world.message_takes_time(server);
@@ -173,9 +198,12 @@ impl Desk<'_> {
     }
 
     fn is_heard(&self) -> Result<(), NoAnswer> {
+        let registries = &self.fleet.operators.registries;
+        let registry = registries.get();
         self.meanwhile();
+        let is_another = registry != registries.get();
         let is_away = !self.world.settles.get() && self.world.time_ms() < self.fleet.away_until_ms.get();
-        if is_away || self.happens(Chance::CallLost, 16) { Err(NoAnswer) } else { Ok(()) }
+        if is_away || is_another || self.world.fails(Chance::CallLost, 16) { Err(NoAnswer) } else { Ok(()) }
     }
 
     /// Changes what an operator reads, for lies.
@@ -183,6 +211,7 @@ impl Desk<'_> {
         let Some(lie) = self.world.lie else { return };
         match (lie, self.operation) {
             (Lie::ClosesUnnoted, Operation::Close)
+            | (Lie::LostUnnoted, Operation::Lost { .. })
             | (Lie::VouchesUnnoted, Operation::SetLosesNothing { .. })
             | (Lie::ReservesUnnoted, Operation::Reserve { .. }) => reading.incarnation = reading.fleet.incarnation,
             (Lie::ReservesLost, Operation::Reserve { .. }) => reading.fleet.freeze_ms = i64::MIN,
@@ -261,7 +290,7 @@ impl World {
     /// begun.
     pub fn operates(&self) -> bool {
         let Some(fleet) = self.fleet.as_ref().filter(|fleet| fleet.beyond.is_none()) else { return false };
-        let Office { at_work, moving, .. } = &fleet.operators.office;
+        let Operators { at_work, moving, .. } = &fleet.operators;
         let has_begun = fleet.operators.is_sealed() || moving.get() != Move::None || !at_work.borrow().is_empty();
         self.happens(Chance::Operates, if has_begun { 3 } else { 8 })
     }
@@ -275,13 +304,13 @@ impl World {
     }
 
     /// Performs an operation at once, if no other has to be done before.
-    pub fn perform_unless_sealed(&self, operation: Operation) {
-        if !self.registered().operators.is_sealed() {
+    pub fn perform_unless_sealed(&self, operation: impl Into<Option<Operation>>) {
+        if let Some(operation) = operation.into().filter(|_| !self.registered().operators.is_sealed()) {
             self.perform(operation, false);
         }
     }
 
-    fn registered(&self) -> &Registered {
+    pub fn registered(&self) -> &Registered {
         self.fleet.as_ref().expect("operators work for a fleet")
     }
 
@@ -353,7 +382,7 @@ impl World {
             if loses_nothing {
                 // No standby is left over that is not synchronous.
                 store.kind = Kind::Synchronous;
-                store.synced = store.changes();
+                store.sync();
                 fleet.failed.take();
             }
             loses_nothing
@@ -442,10 +471,8 @@ impl World {
         self.fail_registry_over(fleet);
         self.perform_unless_sealed(Operation::Close);
         for _ in 0..4 {
-            if fleet.operators.moving.get() != Move::None
-                && let Some(operation) = self.any_move()
-            {
-                self.perform_unless_sealed(operation);
+            if fleet.operators.moving.get() != Move::None {
+                self.perform_unless_sealed(self.any_move());
             }
             self.some_keep();
         }
@@ -509,9 +536,7 @@ impl World {
 
     fn restore_before_a_raise(&self, fleet: &Registered) {
         let limits_ms = fleet.store.borrow().fleet.limits_ms();
-        if let Some(operation) = self.any_lease(fleet) {
-            self.perform_unless_sealed(operation);
-        }
+        self.perform_unless_sealed(self.any_lease(fleet));
         let Some((lease_ms, _)) = fleet.operators.raised.take() else { return };
         if fleet.failed.borrow().is_none() && fleet.store.borrow().fleet.longest_ms >= lease_ms {
             fleet.kept.set(fleet.store.borrow().changes());
@@ -533,10 +558,8 @@ impl World {
     fn open_before_a_failover(&self, fleet: &Registered) {
         self.perform_unless_sealed(Operation::Close);
         for _ in 0..2 {
-            if matches!(fleet.operators.moving.get(), Move::Closed(_) | Move::Copied(_))
-                && let Some(operation) = self.any_move()
-            {
-                self.perform_unless_sealed(operation);
+            if matches!(fleet.operators.moving.get(), Move::Closed(_) | Move::Copied(_)) {
+                self.perform_unless_sealed(self.any_move());
             }
         }
         if fleet.operators.moving.get() != Move::Moved {
@@ -565,16 +588,10 @@ impl World {
 
     fn restore_what_keeps(&self, fleet: &Registered) {
         for _ in 0..2 {
-            if let Some(operation) = self.any_reserve(fleet) {
-                self.perform_unless_sealed(operation);
-            }
+            self.perform_unless_sealed(self.any_reserve(fleet));
         }
-        if let Some(operation) = self.any_range(fleet) {
-            self.perform_unless_sealed(operation);
-        }
-        if let Some(operation) = self.any_restored(fleet) {
-            self.perform_unless_sealed(operation);
-        }
+        self.perform_unless_sealed(self.any_range(fleet));
+        self.perform_unless_sealed(self.any_restored(fleet));
         self.some_keep();
         self.pass_freeze(fleet.store.borrow().fleet.limits_ms());
         self.a_new_server_keeps();
@@ -591,9 +608,7 @@ impl World {
         };
         let Some(left_ms) = left_ms else { return };
         self.pass((left_ms + self.random.pick(&[-500, -100, 0, 2 * fleet.skew_ms])).max(0));
-        if let Some(operation) = self.any_drop(fleet) {
-            self.perform_unless_sealed(operation);
-        }
+        self.perform_unless_sealed(self.any_drop(fleet));
         self.a_new_server_keeps();
         self.leasing().iter().filter(|server| !server.is_standby()).for_each(|server| self.draw(server));
     }
@@ -650,9 +665,33 @@ impl World {
             offset_ms: 0,
         };
         store.write(vec![Change::Number { number, was: None, record }]);
-        store.synced = store.changes();
+        store.sync();
         self.count("stolen");
         None
+    }
+
+    /// An operator's swap arrives.
+    pub fn arrive_from_operator(&self, fleet: &Registered, sent: &Sent) -> SwapAnswer {
+        let Sent { swap, is_restored, .. } = sent;
+        if !fleet.store.borrow().compares_for_operator(swap) {
+            self.tell(|| "    the operator's swap is refused".to_owned());
+            return SwapAnswer::Refused;
+        }
+        self.tell(|| format!("    the operator {}", self.words.changes(swap, &fleet.store.borrow().fleet)));
+        self.check_operator(fleet, swap);
+        if self.has_tags {
+            self.note_said(fleet, sent);
+        }
+        let answer = fleet.store.borrow_mut().write(swap.changes.clone());
+        if self.has_tags {
+            if *is_restored {
+                // A registry that was restored has no standbys yet. What a failover forgets of it,
+                // an operator would have to say again for each tag.
+                fleet.keep_all();
+            }
+            fleet.note_restores();
+        }
+        answer
     }
 
     /// Checks what an operator writes.
@@ -674,7 +713,7 @@ impl World {
     pub fn settle_operators(&self, fleet: &Registered) {
         self.settle_plan();
         let is_stolen = |store: &Store| store.numbers.values().any(|record| record.server == 1);
-        if is_stolen(&fleet.store.borrow()) {
+        if !self.has_tags && is_stolen(&fleet.store.borrow()) {
             let Operators { longest_ms, most_skew_ms, .. } = &fleet.operators;
             self.perform(
                 Operation::Restored { lease_ms: Some(longest_ms.get()), skew_ms: Some(most_skew_ms.get()) },
@@ -682,26 +721,12 @@ impl World {
             );
         }
     }
-}
 
-impl Operated for World {
-    type Step = Operation;
-    const MOST_CALLS: i64 = 6;
-    const ENDS_IN: usize = 60;
-
-    fn office(&self) -> &Office<Operation> {
-        &self.registered().operators
-    }
-
-    fn store(&self) -> &RefCell<Store> {
-        &self.registered().store
-    }
-
-    fn planned(&self, step: &Operation) -> Operation {
-        step.clone()
-    }
-
-    fn any_operation(&self) -> Option<Operation> {
+    /// Returns any operation, or does something else.
+    pub fn any_operation(&self) -> Option<Operation> {
+        if self.has_tags {
+            return self.any_operation_on_tags(self.registered());
+        }
         type Choose = fn(&World, &Registered) -> Option<Operation>;
         let choices: [(usize, Choose); 10] = [
             (6, Self::any_lease),
@@ -718,9 +743,9 @@ impl Operated for World {
         self.chooses(Choice::Operator, &choices)(self, self.registered())
     }
 
-    fn begin(&self, operation: Operation, is_planned: bool) -> AtWork {
+    pub fn begin(&self, operation: Operation, is_planned: bool) -> AtWork {
         self.tell(|| format!("an operator begins: {operation:?}"));
-        let Operators { longest_ms, most_skew_ms, office, .. } = &self.registered().operators;
+        let Operators { longest_ms, most_skew_ms, failovers, .. } = &self.registered().operators;
         let (lease_ms, skew_ms) = match operation {
             Operation::SetLimits { lease_ms, skew_ms } => (lease_ms, skew_ms),
             // The next server brings these.
@@ -729,17 +754,35 @@ impl Operated for World {
         };
         longest_ms.set(longest_ms.get().max(lease_ms.unwrap_or(0)));
         most_skew_ms.set(most_skew_ms.get().max(skew_ms.unwrap_or(0)));
-        let failovers = office.failovers.get();
-        AtWork { operator: Operator::new(operation, 100), is_planned, failovers, losses: 0, read: RefCell::default() }
+        let most_changes = self.random.pick(&[1, 2, 3, 100]);
+        AtWork {
+            operator: Operator::new(operation, most_changes),
+            is_planned,
+            failovers: failovers.get(),
+            losses: self.registered().tags.losses.get(),
+            read: RefCell::default(),
+        }
     }
 
-    fn go_on(&self, at_work: &mut AtWork) -> Went {
+    /// Goes on up to the next answer.
+    pub fn go_on(&self, at_work: &mut AtWork) -> Went {
         let operation = at_work.operator.operation.clone();
-        let desk = Desk { world: self, fleet: self.registered(), operation: &operation, read: &at_work.read };
-        at_work.operator.go_on(&desk, &mut || self.random.bits())
+        let AtWork { operator, losses, read, .. } = &mut *at_work;
+        let desk = Desk { world: self, fleet: self.registered(), operation: &operation, losses: *losses, read };
+        let went = operator.go_on(&desk, &mut || self.random.bits());
+        let is_late = match operation {
+            Operation::SetTag { .. } => self.lies(Lie::SaysLate),
+            _ => self.lies(Lie::SecondBegins),
+        };
+        if is_late && matches!(went, Went::Over(Err(Refusal::GenerationBegan { .. }))) {
+            at_work.operator = Operator::new(operation, 100);
+            return Went::On;
+        }
+        went
     }
 
-    fn operated(&self, at_work: &AtWork, result: Result<Outcome, Refusal>) {
+    /// Takes what has come of an operation.
+    pub fn operated(&self, at_work: &AtWork, result: Result<Outcome, Refusal>) {
         let fleet = self.registered();
         let operators = &fleet.operators;
         let operation = &at_work.operator.operation;
@@ -750,6 +793,7 @@ impl Operated for World {
             );
             format!("an operator's {operation:?}: {told}")
         });
+        let losses = || at_work.read.borrow().as_ref().expect("it was read").losses;
         let (changes, is_vouched) = {
             let store = fleet.store.borrow();
             (store.changes(), store.fleet.loses_nothing)
@@ -810,53 +854,67 @@ impl Operated for World {
             }
             Ok(Outcome::NumbersDropped { count: 0, .. }) => "nothing dropped",
             Ok(Outcome::NumbersDropped { .. }) => "numbers dropped",
-            Ok(Outcome::TagCreated { .. } | Outcome::TagSet { .. } | Outcome::TagDropped { .. }) => "tag",
+            Ok(Outcome::TagCreated { record, .. }) => {
+                fleet.tags.say(record.id, losses(), record.next);
+                "made again"
+            }
+            Ok(Outcome::TagSet { record, .. }) => {
+                if let Operation::SetTag { next: Some(next), .. } = operation {
+                    fleet.tags.say(record.id, losses(), *next);
+                }
+                match operation {
+                    Operation::SetTag { jump: Some(_), .. } => "jump set",
+                    _ => "steps set",
+                }
+            }
+            Ok(Outcome::TagDropped { .. }) => "deleted",
             Err(Refusal::NotNoted { .. }) => "not noted",
             Err(Refusal::LimitsLowered { .. }) => "limits not lowered",
             Err(Refusal::MayStillDraw { .. }) => "may still draw",
             Err(Refusal::MayBeLost { .. }) => "may be lost",
             Err(Refusal::GenerationBegan { .. }) => "another generation",
             Err(Refusal::NotClosed) => "not closed",
+            Err(Refusal::NextLowered { .. }) => "next not lowered",
+            Err(Refusal::NeedsNext { .. }) => "needs next",
             Err(Refusal::Contended) => "operator contended",
             Err(_) => "refused",
         });
         // Two operators do at once what has to be done, and one of them says so.
-        let is_others = matches!(result, Err(Refusal::GenerationBegan { .. }));
-        if at_work.is_planned && !is_others && operators.plan.borrow().first() == Some(operation) {
+        let is_others = match &result {
+            Err(Refusal::GenerationBegan { .. }) => !self.lies(Lie::FleetFirst),
+            Err(Refusal::NextLowered { .. }) => true,
+            _ => false,
+        };
+        let is_next = operators.plan.borrow().first().is_some_and(|step| match (step, operation) {
+            (Operation::SetTag { tag, .. }, Operation::SetTag { tag: set, .. }) => tag == set,
+            _ => step == operation,
+        });
+        if at_work.is_planned && is_next && !is_others {
             assert!(result.is_ok() || self.lie.is_some(), "{operation:?} is refused: {result:?}");
             operators.plan.borrow_mut().remove(0);
             if !operators.is_sealed() {
                 // Its standbys are made when the operator is done.
-                let mut store = fleet.store.borrow_mut();
-                store.synced = store.changes();
-                fleet.kept.set(store.changes());
+                fleet.keep_all();
                 if operators.oldest_backup.get() == 0 {
-                    operators.oldest_backup.set(store.changes());
+                    operators.oldest_backup.set(fleet.store.borrow().changes());
                 }
             }
         }
+        // It may be made again before any server has seen that it was gone.
+        if let (Ok(Outcome::TagDropped { tag, .. }), true) = (&result, self.random.one_in(2)) {
+            self.perform(self.create(*tag), false);
+        }
     }
 
-    fn any_offset(&self) -> i64 {
-        World::any_offset(self, self.registered())
-    }
-
-    fn forget_failed(&self) {
-        self.registered().failed.take();
-    }
-
-    fn adopt_moved(&self, copy: Store) {
+    /// Servers reach a copy of the registry. No operator is at work, and no message on its way.
+    pub fn adopt_moved(&self, copy: Store) {
         let fleet = self.registered();
         // Standbys are made of the new one.
-        self.forget_failed();
+        fleet.failed.take();
         fleet.kept.set(copy.changes());
         fleet.late.borrow_mut().clear();
         fleet.operators.stop();
         fleet.operators.cuts.set(fleet.operators.cuts.get() + 1);
         *fleet.store.borrow_mut() = copy;
-    }
-
-    fn forgets_to_close(&self) -> bool {
-        self.random.one_in(8)
     }
 }

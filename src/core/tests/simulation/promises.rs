@@ -171,6 +171,9 @@ pub enum Lie {
     /// An operator closes a fleet whose registry may have forgotten something, which no server has
     /// noted.
     ClosesUnnoted,
+    /// An operator makes a fleet anew, and closes it for that, whose registry may have forgotten
+    /// something, which no server has noted.
+    LostUnnoted,
     /// An operator opens a moved fleet that was not closed.
     OpensUnclosed,
     /// An operator opens a moved fleet again, although the registry may have forgotten the first

@@ -1,7 +1,7 @@
 //! A simulated server: a data directory (log, databases, settings), its clock, and the shared
 //! memory of one run of it. Which events it meets: `world.rs`.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
@@ -14,6 +14,7 @@ use snowflake_core::numbers::Numbers;
 use snowflake_core::published::PublishedMarks;
 
 use crate::log::{Id, Log, Settled};
+use crate::tags::Tagged;
 
 /// The most databases that a server can have.
 pub const MOST_DATABASES: usize = 4;
@@ -87,6 +88,7 @@ pub struct Shared {
     pub greatest: RefCell<Vec<(u64, i64)>>,
     /// Ids that are not yet committed, each in its database.
     pub uncommitted: RefCell<Vec<(usize, Id)>>,
+    tags: OnceCell<Box<Tagged>>,
 }
 
 impl Shared {
@@ -113,7 +115,13 @@ impl Shared {
             issued: RefCell::default(),
             greatest: RefCell::default(),
             uncommitted: RefCell::default(),
+            tags: OnceCell::new(),
         }
+    }
+
+    /// Returns what its sessions and its worker have of tags.
+    pub fn tags(&self) -> &Tagged {
+        self.tags.get_or_init(Box::default)
     }
 }
 

@@ -32,8 +32,6 @@ pub enum Choice {
     Meanwhile,
     /// What happens to the registry.
     Registry,
-    /// What becomes of a message.
-    Way,
     /// What an operator does next.
     Operator,
     /// At which moment an operator does something.
@@ -48,7 +46,7 @@ pub struct Swarm {
     /// For each chance, in quarters.
     chances: [usize; 8],
     /// For each choice's weights, in quarters.
-    choices: [[usize; 20]; 6],
+    choices: [[usize; 20]; 5],
 }
 
 impl Swarm {
@@ -56,7 +54,7 @@ impl Swarm {
     pub fn new(random: &Random) -> Self {
         let is_even = random.one_in(4);
         let quarters = || if is_even { 4 } else { random.pick(&[0, 1, 2, 4, 4, 8, 8, 16]) };
-        Self { chances: [(); 8].map(|()| quarters()), choices: [(); 6].map(|()| [(); 20].map(|()| quarters())) }
+        Self { chances: [(); 8].map(|()| quarters()), choices: [(); 5].map(|()| [(); 20].map(|()| quarters())) }
     }
 
     /// Returns true once in `times` on average.

@@ -33,7 +33,9 @@ pub struct World {
     /// change no history in which there are none.
     pub reads: bool,
     pub readers: Random,
-    /// Whether all clocks are always right.
+    /// Whether servers draw values of tags.
+    pub has_tags: bool,
+    /// Whether all clocks of servers are always right.
     pub right_clock: bool,
     pub max_borrow_ms: i64,
     pub max_clock_jump_ms: i64,
@@ -105,6 +107,18 @@ pub enum Story {
 }
 
 impl Story {
+    pub fn has_tags(self) -> bool {
+        matches!(self, Self::Tags | Self::SilentTags)
+    }
+
+    pub fn beyond(self) -> Option<Beyond> {
+        match self {
+            Self::Fleet(beyond) => beyond,
+            Self::SilentTags => Some(Beyond::RestoredSilently),
+            Self::Configured | Self::TwoFleets | Self::Tags => None,
+        }
+    }
+
     /// Whether a guarantee holds in these histories.
     pub fn promises(self, guarantee: Guarantee) -> bool {
         let needs_no_registry =
@@ -119,22 +133,14 @@ impl World {
         let course = Course::new(seed, lie, tells, START_MS);
         let Course { random, .. } = &course;
         let mut layouts = [(); 2].map(|()| random.pick(&*LAYOUTS));
-        let right_clock = random.one_in(4);
+        let has_tags = story.has_tags();
+        let right_clock = has_tags || random.one_in(4);
         let mut max_borrow_ms = random.pick(&[0, 5, 100, 2500]);
         let mut fleet = None;
         if story != Story::Configured {
-            let beyond = if let Story::Fleet(beyond) = story { beyond } else { None };
             layouts = [random.pick(&*LEASED_LAYOUTS); 2];
-            max_borrow_ms = random.pick(&[0, 5, 100, 2500, 3_600_000]);
-            fleet = Some(Registered::new(
-                random,
-                layouts[0],
-                right_clock,
-                max_borrow_ms,
-                beyond,
-                story == Story::TwoFleets,
-                lie,
-            ));
+            max_borrow_ms = if has_tags { 100 } else { random.pick(&[0, 5, 100, 2500, 3_600_000]) };
+            fleet = Some(Registered::new(random, layouts[0], right_clock, max_borrow_ms, story, lie));
         }
         let readers = Random::new(!seed);
         let max_clock_jump_ms = random.pick(&[0, DAY_MS, DAY_MS, 60_000]);
@@ -143,6 +149,7 @@ impl World {
             // Some of the other lies are so rare that each history counts.
             reads: lie.is_none_or(|lie| READERS.contains(&lie)) && readers.one_in(2),
             readers,
+            has_tags,
             right_clock,
             max_borrow_ms,
             fleet,
@@ -163,6 +170,9 @@ impl World {
             let (Self { layouts, right_clock, max_borrow_ms, .. }, swarm) = (self, &self.swarm);
             format!("layout {}, max_borrow {max_borrow_ms} ms, right clock: {right_clock}, {swarm:?}", layouts[0])
         });
+        if self.has_tags {
+            return self.run_tags();
+        }
         let mut log = Log::default();
         log.insert(Record::NewDatabase(None));
         log.insert(Record::NewDatabase(None));
@@ -188,6 +198,9 @@ impl World {
 
     /// Lets other sessions of a server run, sometimes.
     pub fn meanwhile(&self, server: &Rc<Server>) {
+        if self.has_tags {
+            return self.meanwhile_tags(Chance::Meanwhile, 12);
+        }
         if !self.is_disturbed(2, Chance::Meanwhile, 12) || !self.has(server) {
             return;
         }
@@ -213,6 +226,9 @@ impl World {
 
     /// Lets other servers and the registry act while a message to the registry is on its way.
     pub fn message_takes_time(&self, server: &Rc<Server>) {
+        if self.has_tags {
+            return self.meanwhile_tags(Chance::WhileSent, 8);
+        }
         if !self.is_disturbed(1, Chance::WhileSent, 8) {
             return;
         }
@@ -227,10 +243,7 @@ impl World {
     }
 
     pub fn step(&self) {
-        let server = {
-            let servers = self.servers.borrow();
-            servers[self.random.below(servers.len())].clone()
-        };
+        let server = self.any_server();
         type Action = fn(&World, &Rc<Server>);
         let fleet = usize::from(self.fleet.is_some());
         if self.two_fleets() && self.random.one_in(6) {
@@ -281,6 +294,16 @@ impl World {
     /// from it.
     pub fn has(&self, server: &Rc<Server>) -> bool {
         self.servers.borrow().iter().any(|one| Rc::ptr_eq(one, server))
+    }
+
+    pub fn any_server(&self) -> Rc<Server> {
+        let servers = self.servers.borrow();
+        servers[self.random.below(servers.len())].clone()
+    }
+
+    /// Whether a server leases its number from the next start on.
+    pub fn any_leases(&self) -> bool {
+        self.fleet.is_some() && (self.has_tags || !self.random.one_in(8))
     }
 
     pub fn any_database(&self, server: &Server) -> usize {
@@ -541,7 +564,9 @@ impl World {
     /// Crashes the server, or one of its backends; it recovers from its log.
     pub fn crash(&self, server: &Rc<Server>) {
         self.count(if self.is_during_a_call() { "crash within a statement" } else { "crash" });
-        server.shared().gone.set(true);
+        let before = server.shared();
+        before.gone.set(true);
+        self.check_crash(&before);
         let end = {
             let log = server.log.borrow();
             let (flushed, inserted) = (log.flushed(), log.inserted());
@@ -558,6 +583,9 @@ impl World {
             self.set_clock(server);
         }
         self.start(server);
+        if self.lies(Lie::BlocksSurvive) {
+            self.blocks_survive(&before, server);
+        }
     }
 
     /// Shuts the server down.
@@ -571,7 +599,7 @@ impl World {
         if !self.has(server) {
             return; // It has died meanwhile.
         }
-        server.leases.set(self.fleet.is_some() && !self.random.one_in(8));
+        server.leases.set(self.any_leases());
         if self.two_fleets() {
             server.elsewhere.set(self.random.one_in(3));
         }
@@ -591,10 +619,7 @@ impl World {
 
     /// Another server of the fleet does something.
     pub fn another_acts(&self, server: &Rc<Server>) {
-        let another = {
-            let servers = self.servers.borrow();
-            servers[self.random.below(servers.len())].clone()
-        };
+        let another = self.any_server();
         if Rc::ptr_eq(&another, server) || self.random.one_in(2) {
             self.keep(&another);
         } else if !another.is_standby() {

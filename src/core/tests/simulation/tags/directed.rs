@@ -6,41 +6,61 @@ use std::rc::Rc;
 use snowflake_core::operate::Operation;
 use snowflake_core::tag::Tag;
 
-use super::operators::FLEET;
-use super::world::{Life, TAGS, World};
+use super::TAGS;
+use super::operators::set_tag;
 use crate::course::Course;
+use crate::fleet::HOME;
 use crate::kit::operator::Went;
 use crate::kit::registry::{Kind, Store, unused_fleet};
-use crate::office::Operated;
 use crate::promises::Lie;
+use crate::server::Server;
+use crate::world::{Story, World};
 
-/// Returns a world with a registry in PostgreSQL, and one tag, which has these steps and this jump.
-fn calm(lie: Option<Lie>, steps: (u32, u32), jump: Option<u32>) -> (World, Tag) {
-    let world = World::new(1, false, lie, crate::number("SEED").is_some());
-    world.store.replace(Store::new(Kind::Postgres, unused_fleet(Kind::Postgres, FLEET, 1), 0));
+/// Returns a world with a registry in PostgreSQL.
+fn calm(lie: Option<Lie>) -> (World, Tag) {
+    let world = World::new(1, Story::Tags, lie, crate::number("SEED").is_some());
+    world.registered().store.replace(Store::new(Kind::Postgres, unused_fleet(Kind::Postgres, HOME, 1), 0));
     world.settles.set(true);
-    let tag = Tag::new(TAGS[0]).unwrap();
+    (world, Tag::new(TAGS[0]).unwrap())
+}
+
+/// Returns a world with one tag, which has these steps and this jump.
+fn with_tag(lie: Option<Lie>, steps: (u32, u32), jump: Option<u32>) -> (World, Tag) {
+    let (world, tag) = calm(lie);
     world.perform(Operation::CreateTag { tag, next: 1, steps, jump }, false);
     (world, tag)
 }
 
-fn draw_some(world: &World, life: &Rc<Life>, tag: Tag) {
+/// A standby of the registry is promoted that has so many changes.
+fn promote(world: &World, changes: usize) {
+    let fleet = world.registered();
+    let mut next = fleet.store.borrow().prefix(changes);
+    next.incarnation.timeline += 1;
+    fleet.store.replace(next);
+    fleet.tags.lose();
+}
+
+fn changes(world: &World) -> usize {
+    world.registered().store.borrow().changes()
+}
+
+fn draw_some(world: &World, server: &Rc<Server>, tag: Tag) {
     for _ in 0..10 {
-        world.draw(life, tag, 10);
-        world.supply(life);
+        world.draw_tag(server, tag, 10);
+        world.supply(server);
     }
 }
 
 /// A tag's blocks become smaller, and servers use as many values as before. A failover forgets more
 /// of these small blocks than the tag has steps to jump.
 pub fn blocks_become_smaller_before_a_failover(lie: Option<Lie>) -> Course {
-    let (world, tag) = calm(lie, (100, 100), Some(3));
+    let (world, tag) = with_tag(lie, (100, 100), Some(3));
     let (least, greatest) = (Some(10), Some(10));
     world.perform(Operation::SetTag { tag, next: None, least, greatest, jump: None }, false);
-    let changes = world.store.borrow().changes();
-    let (before, after) = (world.start(), world.start());
+    let then = changes(&world);
+    let (before, after) = (world.add_tagged(), world.add_tagged());
     draw_some(&world, &before, tag);
-    world.promote(changes);
+    promote(&world, then);
     draw_some(&world, &after, tag);
     assert!(world.counts.borrow()["jumped"] > 0, "the tag jumps");
     world.course
@@ -49,15 +69,14 @@ pub fn blocks_become_smaller_before_a_failover(lie: Option<Lie>) -> Course {
 /// An operator raises a tag without a jump. Before that is written, a server reserves blocks
 /// beyond, and a failover forgets them. Another server has noted that when the operator goes on.
 pub fn the_registry_forgets_what_an_operator_did_not_know(lie: Option<Lie>) -> Course {
-    let (world, tag) = calm(lie, (10, 10), None);
-    let (before, after) = (world.start(), world.start());
+    let (world, tag) = with_tag(lie, (10, 10), None);
+    let (before, after) = (world.add_tagged(), world.add_tagged());
     world.supply(&before);
-    let raise = Operation::SetTag { tag, next: Some(31), least: None, greatest: None, jump: None };
-    let mut operator = world.begin(raise, false);
+    let mut operator = world.begin(set_tag(tag, Some(31)), false);
     assert!(matches!(world.go_on(&mut operator), Went::On), "it reads");
-    let changes = world.store.borrow().changes();
+    let then = changes(&world);
     draw_some(&world, &before, tag);
-    world.promote(changes);
+    promote(&world, then);
     world.keep(&after);
     while matches!(world.go_on(&mut operator), Went::On) {}
     draw_some(&world, &after, tag);
@@ -66,24 +85,21 @@ pub fn the_registry_forgets_what_an_operator_did_not_know(lie: Option<Lie>) -> C
 
 /// A fleet without tags is made anew. Before that is written, another operator makes a tag.
 pub fn a_tag_is_made_while_a_fleet_is_made_anew(lie: Option<Lie>) -> Course {
-    let world = World::new(1, false, lie, crate::number("SEED").is_some());
-    world.store.replace(Store::new(Kind::Postgres, unused_fleet(Kind::Postgres, FLEET, 1), 0));
-    world.settles.set(true);
-    let tag = Tag::new(TAGS[0]).unwrap();
-    let (before, after) = (world.start(), world.start());
+    let (world, tag) = calm(lie);
+    let (before, after) = (world.add_tagged(), world.add_tagged());
     let lost = Operation::Lost { lease_ms: 600_000, skew_ms: 60_000, uuid: None };
     world.perform(lost.clone(), false);
     world.supply(&before);
-    world.draw(&before, tag, 1);
+    world.draw_tag(&before, tag, 1);
     world.supply(&before);
     world.supply(&before);
     let mut operator = world.begin(lost, false);
     assert!(matches!(world.go_on(&mut operator), Went::On), "it reads");
     world.perform(Operation::CreateTag { tag, next: 1, steps: (10, 10), jump: Some(1000) }, false);
-    let changes = world.store.borrow().changes();
+    let then = changes(&world);
     while matches!(world.go_on(&mut operator), Went::On) {}
     draw_some(&world, &before, tag);
-    world.promote(changes);
+    promote(&world, then);
     draw_some(&world, &after, tag);
     world.course
 }

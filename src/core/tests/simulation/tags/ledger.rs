@@ -1,10 +1,14 @@
-//! What was given and drawn, which no registry forgets, and what must hold of it.
+//! What was given and drawn, which no registry forgets, and what must hold of it; and what excuses
+//! it: what the registry may have forgotten, and what operators have said.
 
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 
+use snowflake_core::registry::TagRecord;
 use snowflake_core::segment::Block;
-use snowflake_core::tag::Tag;
 
+use crate::fleet::Registered;
+use crate::kit::registry::Store;
 use crate::promises::Guarantee;
 
 /// What has become of a block.
@@ -52,12 +56,19 @@ impl Ledger {
         self.given.iter().filter(|given| given.id == id).map(|given| given.block.end()).max().unwrap_or(i64::MIN)
     }
 
-    pub fn give(&mut self, new: Given) -> Option<Broken> {
+    pub fn give(&mut self, new: Given) {
+        self.given.push(new);
+    }
+
+    /// The answer that gave a block under a nonce has arrived.
+    pub fn have(&mut self, nonce: u64) -> Option<Broken> {
+        let at = self.given.iter().rposition(|given| given.nonce == nonce)?;
+        let new = self.given[at];
         let is_over =
             |old: &&Given| old.id == new.id && old.block.first < new.block.end() && new.block.first < old.block.end();
         let over = self.given.iter().filter(|old| old.fate != Fate::Lost && old.block.count > 0).find(is_over).copied();
-        self.given.push(new);
-        over.filter(|_| new.fate != Fate::Lost).map(|old| (Guarantee::Apart, format!("{new:?} overlaps {old:?}")))
+        self.given[at].fate = Fate::Had;
+        over.map(|old| (Guarantee::Apart, format!("{new:?} overlaps {old:?}")))
     }
 
     pub fn draw(&mut self, life: u64, id: u64, value: i64) -> Vec<Broken> {
@@ -142,5 +153,98 @@ impl Ledger {
     }
 }
 
-/// Which tag has which id in a life, as the registry has answered last.
-pub type Ids = BTreeMap<Tag, u64>;
+/// What is known of the tags of a fleet.
+#[derive(Default)]
+pub struct Tags {
+    pub ledger: RefCell<Ledger>,
+    /// The greatest generation that any registry of the history has had.
+    pub newest: Cell<u64>,
+    /// How often the registry was restored.
+    pub restores: Cell<u64>,
+    /// How often the registry may have forgotten something.
+    pub losses: Cell<u64>,
+    /// How often it had when an operator said last where a tag goes on, and where that is.
+    said: RefCell<BTreeMap<u64, (u64, i64)>>,
+    /// The versions of the fleet's record, and the nonces of tags', that an operator has written
+    /// after a restore.
+    restored: RefCell<Vec<u64>>,
+    /// How many of them the present registry has had, or one before it.
+    most_restored: Cell<usize>,
+    /// How many blocks were given of any tag when an operator has changed a tag.
+    changed: RefCell<BTreeMap<u64, usize>>,
+}
+
+impl Tags {
+    /// The registry may have forgotten something.
+    pub fn lose(&self) {
+        self.losses.set(self.losses.get() + 1);
+    }
+
+    /// An operator has said where a tag goes on, when the registry may have forgotten something so
+    /// often.
+    pub fn say(&self, id: u64, losses: u64, next: i64) {
+        self.said.borrow_mut().insert(id, (losses, next));
+    }
+
+    /// Returns where an operator has said that a tag goes on, if the registry has forgotten nothing
+    /// since.
+    pub fn said_next(&self, id: u64) -> Option<i64> {
+        let said = self.said.borrow().get(&id).copied();
+        said.filter(|(losses, _)| *losses == self.losses.get()).map(|(_, next)| next)
+    }
+
+    /// Whether an operator has said where a tag without a jump goes on, and the registry has
+    /// forgotten nothing since.
+    pub fn goes_on(&self, record: &TagRecord) -> bool {
+        self.said_next(record.id).is_some()
+    }
+
+    /// An operator changes a tag.
+    pub fn change(&self, id: u64) {
+        self.changed.borrow_mut().insert(id, self.ledger.borrow().given.len());
+    }
+
+    /// Whether an operator has changed a tag since a block was given. Its nonce is another one
+    /// then, so that the server cannot prove that the block was the last. Or its steps are smaller,
+    /// and no more than two of the largest blocks are taken back.
+    pub fn has_changed(&self, id: u64, given: usize) -> bool {
+        self.changed.borrow().get(&id).is_some_and(|changed| given < *changed)
+    }
+
+    /// An operator begins a generation, or raises a tag before that.
+    pub fn begin_restored(&self, version: u64) {
+        self.restored.borrow_mut().push(version);
+    }
+
+    /// The registry is lost, and with it all that an operator has said.
+    pub fn forget_restores(&self) {
+        self.restores.set(self.restores.get() + 1);
+        self.restored.borrow_mut().clear();
+        self.most_restored.set(0);
+    }
+
+    /// Returns how often an operator has said that a registry was restored, as far as it knows.
+    fn restores_of(&self, store: &Store) -> usize {
+        let restored = self.restored.borrow();
+        let generations = store.fleets().filter(|(_, fleet)| restored.contains(&fleet.version)).count();
+        generations + store.tag_nonces().filter(|nonce| restored.contains(nonce)).count()
+    }
+
+    /// Whether a registry knows of all generations that an operator has begun.
+    pub fn are_restores_known(&self, store: &Store) -> bool {
+        self.restores_of(store) == self.most_restored.get()
+    }
+}
+
+impl Registered {
+    pub fn note_restores(&self) {
+        let Tags { most_restored, .. } = &self.tags;
+        most_restored.set(most_restored.get().max(self.tags.restores_of(&self.store.borrow())));
+        self.note_generation();
+    }
+
+    pub fn note_generation(&self) {
+        let Tags { newest, .. } = &self.tags;
+        newest.set(newest.get().max(self.store.borrow().fleet.generation));
+    }
+}

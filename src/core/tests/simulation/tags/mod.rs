@@ -6,17 +6,12 @@
 
 pub mod directed;
 mod ledger;
-mod link;
-mod operators;
-mod world;
+mod messages;
+pub mod operators;
+mod sessions;
 
-use crate::course::Course;
-use crate::promises::Lie;
-use world::World;
+pub use ledger::Tags;
+pub use messages::{Late, Message, TagsRead};
+pub use sessions::Tagged;
 
-/// Runs the history of a seed. Where it is silent, a restore does not show.
-pub fn run(seed: u64, is_silent: bool, lie: Option<Lie>, tells: bool) -> Course {
-    let world = World::any(seed, is_silent, lie, tells);
-    world.run();
-    world.course
-}
+const TAGS: [&str; 5] = ["orders", "invoices", "tickets", "parcels", "refunds"];
