@@ -163,6 +163,22 @@ pub fn number(worker: i64) -> NumberKey {
     NumberKey::new(None, worker)
 }
 
+/// Returns the record of a lease that begins at an instant and ends at another, in milliseconds.
+#[must_use]
+pub fn lease(holder: u128, nonce: u64, (from_ms, until_ms): (i64, i64)) -> NumberRecord {
+    NumberRecord {
+        holder,
+        nonce,
+        count: nonce,
+        server: 5,
+        from_ms,
+        until_ms,
+        generation: 1,
+        renewed_ms: 0,
+        offset_ms: 0,
+    }
+}
+
 /// Returns the tag of a name that is one.
 ///
 /// # Panics
@@ -197,7 +213,7 @@ pub fn of_tag(name: &str, was: Option<u64>, record: Option<TagRecord>) -> Change
 ///
 /// Panics if the registry does not answer, or is another one since.
 #[track_caller]
-pub fn swaps(store: &impl Registry, reading: &Reading, changes: Vec<Change>) -> bool {
+pub fn swaps(store: &dyn Registry, reading: &Reading, changes: Vec<Change>) -> bool {
     match store.swap(&Swap::after(reading, changes)).expect("the registry answers") {
         SwapAnswer::Done(after) => {
             assert_eq!(after.since(&reading.incarnation), SinceIncarnation::Same);

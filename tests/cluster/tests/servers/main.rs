@@ -4,6 +4,24 @@
 //! `cargo test -p cluster --test servers mark::` runs those of one file. A test belongs here unless
 //! it needs a process of its own, as `control.rs` does, which knows another installation.
 
+/// Makes a test of each of these functions of a file for each kind of registry. The file makes them
+/// by `postgres` and `etcd`.
+macro_rules! for_each_kind {
+    ($($test:ident)*) => {
+        mod in_postgres {
+            $(#[test] fn $test() { super::$test(&super::postgres()); })*
+        }
+        mod in_etcd {
+            $(#[test] fn $test() {
+                if !cluster::has_etcd() {
+                    return cluster::skip("etcd and etcdctl are not installed");
+                }
+                super::$test(&super::etcd());
+            })*
+        }
+    };
+}
+
 mod advance;
 mod batch;
 mod callbacks;
@@ -73,6 +91,7 @@ mod segments_convert;
 mod segments_fleet;
 mod settled;
 mod statistics;
+mod store;
 mod store_etcd;
 mod store_postgres;
 mod timescaledb;

@@ -99,23 +99,6 @@ fn etcd() -> Registry {
     Registry { operated: Box::new(etcd), conninfo }
 }
 
-/// Makes a test of each of these functions for each kind of registry.
-macro_rules! for_each_kind {
-    ($($test:ident)*) => {
-        mod in_postgres {
-            $(#[test] fn $test() { super::$test(&super::postgres()); })*
-        }
-        mod in_etcd {
-            $(#[test] fn $test() {
-                if !super::has_etcd() {
-                    return super::skip(super::NO_ETCD);
-                }
-                super::$test(&super::etcd());
-            })*
-        }
-    };
-}
-
 for_each_kind! {
     a_fleet_is_shown
     what_programs_read_has_stable_names
