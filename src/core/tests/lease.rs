@@ -12,7 +12,6 @@ mod kit;
 use kit::fake::{NoAnswer, START_MS, Server, TERMS, World};
 use kit::registry::Kind;
 use snowflake_core::exchange::Failure;
-use snowflake_core::identity::LaneName;
 use snowflake_core::lease::{FIRST_LEASE_MS, Gap, Holder, LeaseNotice, LeaseTerms};
 use snowflake_core::membership::FleetNotice;
 use snowflake_core::registry::{Change, Fleet, FleetLimits, NumberKey};
@@ -222,24 +221,6 @@ fn a_generation_that_an_operator_has_begun_is_enough_for_a_lease_of_one_that_is_
 }
 
 #[test]
-fn a_freeze_allows_for_a_registry_that_was_ahead_and_a_server_ahead_of_that() {
-    // A directed history: only one in thousands of random ones needs the second skew.
-    let world = World::new(1);
-    let [ahead, next] = [1, 2].map(|name| world.server(name));
-    ahead.offset_ms.set(2 * SKEW_MS);
-    world.store.borrow_mut().offset_ms = SKEW_MS;
-    for _ in 0..6 {
-        ahead.keep().unwrap();
-    }
-    let (_, _, until_ms) = ahead.held().unwrap();
-    assert_eq!(until_ms, world.time_ms.get() + LEASE_MS + 2 * SKEW_MS);
-    // Another machine takes over, whose clock is right. It lacks the lease.
-    world.fail_over(1);
-    world.store.borrow_mut().offset_ms = 0;
-    assert_eq!(next.keep(), Err(Failure::Frozen { until_ms }));
-}
-
-#[test]
 fn a_fleet_of_another_layout_a_closed_one_and_a_wrong_range_are_refused() {
     let change = |change: fn(&mut Fleet)| {
         let world = World::new(4);
@@ -392,34 +373,6 @@ fn what_is_borrowed_lengthens_no_lease_beyond_what_the_fleet_uses() {
     world.operate(|fleet| fleet.lease_ms = 4 * LEASE_MS);
     server.keep().unwrap();
     assert_eq!(server.held().unwrap().2, START_MS + LEAST_MS + 2 * LEASE_MS);
-}
-
-/// The operator does not raise the limit again after the restore. A server that has read it knows
-/// it, and one that has just started does not.
-#[test]
-fn a_backup_from_before_a_raise_freezes_for_as_long_as_a_running_server_has_read() {
-    for runs in [true, false] {
-        let world = World::new(1);
-        let [holder, newcomer] = [1, 2].map(|name| world.server(name));
-        let restored = world.changes();
-        world.operate(|fleet| {
-            (fleet.longest_ms, fleet.skew_ms) = (10 * LEASE_MS, 10 * SKEW_MS);
-            (fleet.lease_ms, fleet.clock_skew_ms) = (10 * LEASE_MS, 10 * SKEW_MS);
-        });
-        holder.offset_ms.set(10 * SKEW_MS);
-        for _ in 0..12 {
-            holder.keep().unwrap();
-            world.pass(1000);
-        }
-        let (_, _, until_ms) = holder.held().unwrap();
-        assert!(until_ms > world.time_ms.get() + 10 * LEASE_MS + 2 * SKEW_MS);
-        if runs {
-            assert!(matches!(newcomer.keep(), Err(Failure::NoneFree { .. })));
-        }
-        world.fail_over(restored);
-        let Err(Failure::Frozen { until_ms: freeze_ms }) = newcomer.keep() else { panic!("a number is free") };
-        assert_eq!(freeze_ms >= until_ms, runs, "a lease would overlap one that is forgotten");
-    }
 }
 
 /// Makes a registry forget something, so that two numbers that were leased are frozen. Returns when
@@ -636,58 +589,6 @@ fn the_next_lease_of_the_same_number_is_given_back() {
     assert_eq!(world.record(next.worker).until_ms, freeze_ms);
 }
 
-/// A server whose clock is two leases ahead renews after the operator has raised the limit. The
-/// raise and the renewal are then forgotten together.
-#[test]
-fn a_lease_ends_before_the_freeze_whatever_the_servers_clock_says_and_the_limit_was_raised_to() {
-    for raised in [false, true] {
-        let world = World::new(1);
-        let [ahead, newcomer] = [1, 2].map(|name| world.server(name));
-        for _ in 0..6 {
-            ahead.keep().unwrap();
-        }
-        if raised {
-            world.operate(|fleet| fleet.longest_ms = 10 * LEASE_MS);
-        }
-        ahead.offset_ms.set(2 * LEASE_MS);
-        ahead.keep().unwrap();
-        let (_, _, until_ms) = ahead.held().unwrap();
-        assert_eq!(until_ms, START_MS + LEASE_MS + SKEW_MS);
-        world.fail_over(1);
-        assert!(matches!(newcomer.keep(), Err(Failure::Frozen { until_ms: freeze_ms }) if freeze_ms >= until_ms));
-    }
-}
-
-/// An answer of the registry tells that it was written into a store that has forgotten something.
-#[test]
-fn what_is_written_into_a_store_that_has_forgotten_is_not_a_lease() {
-    let world = World::of(Kind::Etcd, "js53", false, 1);
-    let (first, before) = (world.server(1), world.changes());
-    let second = world.server(2);
-    *second.meanwhile.borrow_mut() = Some(Box::new(|| {
-        // The first server leases the number, and a snapshot from before is restored.
-        first.keep().unwrap();
-        world.restore(before);
-        world.store.borrow_mut().incarnation.counts = [2, 0];
-    }));
-    assert!(matches!(second.keep(), Err(Failure::NoneFree { .. } | Failure::Frozen { .. })));
-    assert_eq!(world.fleet().generation, 2);
-    assert!(first.draws() && !second.draws(), "two servers have the number");
-}
-
-#[test]
-fn a_swap_compares_more_than_the_numbers_record() {
-    let world = World::new(1);
-    let (first, before) = (world.server(1), world.changes());
-    let second = world.server(2);
-    *second.meanwhile.borrow_mut() = Some(Box::new(|| {
-        first.keep().unwrap();
-        world.fail_over(before);
-    }));
-    assert!(matches!(second.keep(), Err(Failure::Frozen { .. })));
-    assert!(first.draws() && !second.draws(), "two servers have the number");
-}
-
 #[test]
 fn a_server_stops_when_another_one_has_its_number_at_the_same_time() {
     let world = World::new(1);
@@ -787,36 +688,6 @@ fn a_give_back_writes_no_empty_lease_over_one_that_may_be_forgotten() {
     assert!(world.store.borrow().numbers.is_empty());
     let _ = first.keep();
     assert!(first.draws());
-}
-
-/// A directed history of two equal ids. The backup lane has borrowed, and is a tick further.
-#[test]
-fn what_is_given_back_ends_with_the_later_lanes_tick() {
-    const LAYOUT: &str = "time:41 worker:5 sequence:1 unit:1ms epoch:2025-01-01T00:00:00Z";
-    for lies in [false, true] {
-        let world = World::of(Kind::Postgres, LAYOUT, true, 1);
-        let [one, other] = [1, 2].map(|name| {
-            let server = world.server(name);
-            server.terms.set(LeaseTerms { max_borrow_ms: 1 });
-            server
-        });
-        one.keep().unwrap();
-        let drawn: Vec<_> = std::iter::from_fn(|| one.draw()).collect();
-        assert_eq!(drawn.len(), 6);
-        let reached_ms = LaneName::ALL.map(|lane| one.memory.generator.reached_ms(lane, &world.layout).unwrap());
-        assert_eq!(reached_ms, [START_MS, START_MS + 1]);
-        one.give_back();
-        assert_eq!(world.record(0).until_ms, START_MS + 2);
-        if lies {
-            world.edit(0, |record| record.until_ms = START_MS + 1);
-        }
-        world.pass(1);
-        while other.keep().is_err() {
-            world.pass(1);
-        }
-        let repeats = std::iter::from_fn(|| other.draw()).any(|id| drawn.contains(&id));
-        assert_eq!(repeats, lies);
-    }
 }
 
 #[test]

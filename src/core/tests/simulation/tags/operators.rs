@@ -259,13 +259,11 @@ impl World {
             _ => {
                 let least = self.random.of(1..=6) as u32;
                 let greatest = self.any_greatest(least);
-                // Where it is lowered, the jump becomes more steps by itself. Where there is none,
-                // another operator may set one meanwhile.
-                let is_raised = greatest > record.steps.1;
-                if is_raised && record.jump.is_none() {
-                    return None;
-                }
-                let jump = is_raised.then(|| Some(self.jump(greatest)));
+                // Where it is lowered, the jump becomes more steps by itself. But a failover may
+                // have forgotten that it was greater. Where there is none, another operator may set
+                // one meanwhile.
+                record.jump?;
+                let jump = Some(Some(self.jump(greatest)));
                 Some(Operation::SetTag { tag, next: None, least: Some(least), greatest: Some(greatest), jump })
             }
         }
