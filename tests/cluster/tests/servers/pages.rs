@@ -115,6 +115,11 @@ fn the_examples_of_the_page_about_reading_in_order_run() {
     follow("docs/stream.md");
 }
 
+#[test]
+fn the_examples_of_the_page_for_agents_run() {
+    follow("skills/snowflake-id/SKILL.md");
+}
+
 /// Without these layouts, a reader who follows the table would get an error, or no rows in the
 /// order of time.
 #[test]
