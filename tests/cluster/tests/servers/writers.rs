@@ -822,3 +822,22 @@ fn a_cutover_to_another_server_and_back_under_load_loses_no_row_and_repeats_no_i
         assert_eq!(server.connect().value(&of_other), "true");
     }
 }
+
+#[test]
+fn an_id_that_a_shard_draws_hashes_to_its_partition() {
+    let server = Server::drawing().start_with_extension();
+    server.connect().batch_execute(block("shard-id")).unwrap();
+    let partitions = (0..4)
+        .map(|n| format!("CREATE TABLE part_{n} PARTITION OF orders FOR VALUES WITH (MODULUS 4, REMAINDER {n});"));
+    let table = "CREATE TABLE orders (id bigint PRIMARY KEY DEFAULT shard_id(), item text) PARTITION BY HASH (id);";
+    server.connect().batch_execute(&format!("{table} {}", partitions.collect::<String>())).unwrap();
+    let insert = "INSERT INTO orders (item) SELECT 'tea' FROM generate_series(1, 1000) RETURNING id";
+    let drawn = at_once(&server, SESSIONS, |_, mut client| client.ids(insert).unwrap());
+    assert_unique(drawn.iter().flatten());
+    let mut session = server.connect();
+    let places = "SELECT string_agg(DISTINCT tableoid::regclass::text, ' ') FROM orders";
+    assert_eq!(session.value(places), "part_2");
+    // The control: ids that are taken as they come.
+    session.batch_execute("INSERT INTO orders SELECT snowflake_next() FROM generate_series(1, 1000)").unwrap();
+    assert_eq!(session.value(places), "part_0 part_1 part_2 part_3");
+}
