@@ -1481,8 +1481,7 @@ BEGIN
             ERRCODE = 'feature_not_supported',
             MESSAGE = 'snowflake_settled() does not work on a standby',
             DETAIL = 'Only the primary knows which open transactions have drawn ids.',
-            HINT = 'On the primary, call snowflake_settled(), and after it pg_current_wal_insert_lsn(). On the '
-                'standby, read up to that id once pg_last_wal_replay_lsn() has reached that position.';
+            HINT = 'Store the settled id in a table on the primary. On the standby, read up to the stored id.';
     END IF;
     IF current_setting('transaction_isolation') <> 'read committed' THEN
         RAISE EXCEPTION USING

@@ -605,10 +605,7 @@ impl Reportable for Error {
             Self::SettledOnStandby => {
                 Report::new(ERRCODE_FEATURE_NOT_SUPPORTED, "snowflake_settled() does not work on a standby")
                     .detail("Only the primary knows which open transactions have drawn ids.")
-                    .hint(
-                        "On the primary, call snowflake_settled(), and after it pg_current_wal_insert_lsn(). On the \
-                         standby, read up to that id once pg_last_wal_replay_lsn() has reached that position.",
-                    )
+                    .hint("Store the settled id in a table on the primary. On the standby, read up to the stored id.")
             }
             Self::SettledWithBackup => Report::new(
                 ERRCODE_FEATURE_NOT_SUPPORTED,

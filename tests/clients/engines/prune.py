@@ -38,6 +38,15 @@ def clickhouse(statement):
     read = re.findall(r"Granules: (\d+)/(\d+)", query("EXPLAIN indexes = 1 " + statement.rstrip(";")))
     read, all = map(int, read[-1])
     assert all > 100 and read < all / 5, (read, all)
+    # A partition for each month, and for nearly each id by what the page warns of.
+    with open("partitions.sql") as file:
+        query(file.read().rstrip().rstrip(";"))
+    query(f"INSERT INTO orders_by_month SELECT {FIRST} + number * {SECOND} * 86400, 'tea' FROM numbers(60)")
+    count = "SELECT uniqExact(partition) FROM system.parts WHERE active AND table = "
+    assert query(count + "'orders_by_month'") == "3\n"
+    query("CREATE TABLE orders_by_number (id Int64) ENGINE = MergeTree ORDER BY id PARTITION BY intDiv(id, 4294967)")
+    query(f"INSERT INTO orders_by_number SELECT {FIRST} + number * {1 << 22} FROM numbers(60)")
+    assert int(query(count + "'orders_by_number'")) >= 58
     # Without the epoch, times are 55 years too early.
     assert query(f"SELECT snowflakeIDToDateTime64(toUInt64({FIRST}), 0, 'UTC')").startswith("1971-")
 

@@ -46,10 +46,11 @@ const WRONG_WORDS: [(&str, &str); 23] = [
 /// stand for.
 const PRONOUNS: [&str; 7] = ["It", "Its", "They", "Their", "This", "These", "Those"];
 
-/// The languages of blocks. A test or a check looks at each of them.
-const LANGUAGES: [&str; 16] = [
+/// The languages of blocks. A test or a check looks at each of them, except C#, which no machine of
+/// the tests compiles.
+const LANGUAGES: [&str; 17] = [
     "sql", "text", "conf", "console", "sh", "yaml", "python", "js", "java", "ruby", "rust", "go", "xml", "php",
-    "prisma", "json",
+    "prisma", "json", "csharp",
 ];
 
 /// The keys of blocks, each with the language that it goes with.
@@ -112,9 +113,40 @@ pub fn faults(root: &Path, pages: &[Page]) -> Vec<String> {
             }
         }
     }
+    faults.extend(for_agents(pages, &shown));
     let reached = reached(&shown);
     let lost = pages.iter().filter(|page| !reached.contains(page.path.as_str()));
     faults.extend(lost.map(|page| format!("{}: no link leads to it from README.md", page.path)));
+    faults
+}
+
+/// The list of all pages, for agents.
+pub const INDEX: &str = "llms.txt";
+
+/// The page for agents that choose keys.
+pub const SKILL: &str = "skills/snowflake-id/SKILL.md";
+
+/// Returns what is wrong with the pages for agents: how they begin (llmstxt.org, agentskills.io),
+/// and the pages that the list lacks.
+fn for_agents(pages: &[Page], shown: &BTreeMap<&str, Shown>) -> Vec<String> {
+    let text = |path: &str| pages.iter().find(|page| page.path == path).map(|page| page.text.as_str());
+    let mut faults = Vec::new();
+    if text(SKILL).is_some_and(|text| {
+        let head =
+            text.strip_prefix("---\nname: snowflake-id\ndescription: ").and_then(|text| text.split_once("\n---\n"));
+        head.is_none_or(|(description, _)| description.contains(['\n', ':']) || description.len() > 1024)
+    }) {
+        faults.push(format!("{SKILL}: it does not begin with its directory's name and a description in one line"));
+    }
+    if let Some(text) = text(INDEX) {
+        if !text.starts_with("# ") || text.lines().nth(2).is_none_or(|line| !line.starts_with("> ")) {
+            faults.push(format!("{INDEX}: it does not begin with a title and a quotation"));
+        }
+        let is_for_users = |path: &&&str| path.strip_prefix("docs/").is_some_and(|name| !name.contains('/'));
+        let lacks =
+            shown.keys().filter(is_for_users).filter(|path| !shown[INDEX].links.iter().any(|link| link == *path));
+        faults.extend(lacks.map(|path| format!("{INDEX}: it does not name {path}")));
+    }
     faults
 }
 
@@ -440,6 +472,16 @@ mod tests {
         ] {
             let faults = faults_of(&[("README.md", text)]);
             assert!(faults.len() <= 2 && faults[0].contains(fault), "{text}: {faults:?}");
+        }
+        for (path, text, fault) in [
+            (SKILL, "# Title", "does not begin with its directory's name"),
+            (SKILL, "---\nname: snowflake-id\ndescription: a: b\n---\n", "does not begin with its directory's name"),
+            (INDEX, "Title", "does not begin with a title"),
+            (INDEX, "# Title\n\n> It is.\n", "does not name docs/install.md"),
+        ] {
+            let readme = ("README.md", "[a](llms.txt) [b](skills/snowflake-id/SKILL.md) [c](docs/install.md)");
+            let faults = faults_of(&[readme, (path, text), ("docs/install.md", "x")]);
+            assert!(faults[0].contains(fault), "{text}: {faults:?}");
         }
         let lost = faults_of(&[("README.md", "x"), ("docs/install.md", "x")]);
         assert_eq!(lost, ["docs/install.md: no link leads to it from README.md"]);

@@ -1,5 +1,5 @@
-//! The project's pages in Markdown: README.md, CONTRIBUTING.md, CHANGELOG.md, SECURITY.md and all
-//! of `docs`.
+//! The project's pages in Markdown: README.md, CONTRIBUTING.md, CHANGELOG.md, SECURITY.md, those
+//! for agents, and all of `docs`.
 //!
 //! The tests of `tests/cluster` run the fenced blocks that they find here. What runs a block stands
 //! behind its fence, where renderers ignore it:
@@ -69,7 +69,8 @@ pub struct Page {
 }
 
 static PAGES: LazyLock<Vec<Page>> = LazyLock::new(|| {
-    let mut paths: Vec<_> = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md"].map(PathBuf::from).into();
+    let names = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", form::INDEX, form::SKILL];
+    let mut paths: Vec<_> = names.map(PathBuf::from).into();
     add_pages_of(Path::new("docs"), &mut paths);
     paths.sort();
     paths.into_iter().map(read).collect()

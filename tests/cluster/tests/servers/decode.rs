@@ -209,6 +209,7 @@ fn engines_skip_rows_by_the_first_id_of_a_time() {
         [("DuckDB", block("decode-duckdb")), ("ClickHouse", block("decode-clickhouse")), ("polars", "")]
     {
         program.add("statement.sql", statement);
+        program.add("partitions.sql", block("decode-clickhouse-partitions"));
         program.run(&application, &["prune.py", engine]);
     }
 }

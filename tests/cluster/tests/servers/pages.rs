@@ -115,13 +115,18 @@ fn the_examples_of_the_page_about_reading_in_order_run() {
     follow("docs/stream.md");
 }
 
+#[test]
+fn the_examples_of_the_page_for_agents_run() {
+    follow("skills/snowflake-id/SKILL.md");
+}
+
 /// Without these layouts, a reader who follows the table would get an error, or no rows in the
 /// order of time.
 #[test]
 fn the_layouts_of_other_libraries_are_such_as_functions_take() {
-    let (_, section) = page("docs/reference.md").text.split_once("### Ids of other libraries\n").expect("it is there");
-    let (table, _) = section.split_once("\n- **").expect("notes follow the table");
-    let code = table.lines().filter(|line| line.starts_with("| ")).flat_map(|row| row.split('`').skip(1).step_by(2));
+    let (_, section) = page("docs/reference.md").text.split_once("layouts are not built in.").expect("it is there");
+    let (tables, _) = section.split_once("\n- **The 64th bit").expect("notes follow the tables");
+    let code = tables.lines().filter(|line| line.starts_with("| ")).flat_map(|row| row.split('`').skip(1).step_by(2));
     let layouts: Vec<_> = code.filter(|code| code.starts_with("time:") || Layout::parse(code).is_ok()).collect();
     for layout in &layouts {
         Layout::parse(layout).unwrap_or_else(|error| panic!("{error}"));

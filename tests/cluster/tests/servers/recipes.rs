@@ -476,3 +476,37 @@ fn all_columns_of_a_schema_that_draw_from_any_sequence_are_converted_and_the_res
     assert_eq!(session.value(draw), all);
     assert_eq!(session.value("SELECT pg_get_serial_sequence('not_this', 'id')"), "public.not_this_id_seq");
 }
+
+/// The control is a sequence beside the counters, in the same transactions.
+#[test]
+fn documents_of_each_tenant_and_year_are_numbered_without_gaps_through_rollbacks_and_a_crash() {
+    let server = Server::drawing().time_limit().start_with_extension();
+    let (tables, document) =
+        block("segment-gapless").split_once("-- The next document").expect("tables, then a document");
+    let (_, document) = document.split_once('\n').expect("the statement follows its comment");
+    let control = "CREATE SEQUENCE s; ALTER TABLE documents ADD control bigint DEFAULT nextval('s')";
+    server.connect().batch_execute(&format!("{tables}; {control}")).unwrap();
+    let issue = |server: &Server, sessions: usize, documents: usize| {
+        at_once(server, sessions, |session, mut client| {
+            for turn in 0..documents {
+                let [tenant, year] = [(session + turn) % 3, 2025 + turn % 2];
+                client.batch_execute("BEGIN").unwrap();
+                client.batch_execute(&document.replace("7, 2026", &format!("{tenant}, {year}"))).unwrap();
+                client.batch_execute(if turn % 3 == 0 { "ROLLBACK" } else { "COMMIT" }).unwrap();
+            }
+            Vec::new()
+        });
+    };
+    issue(&server, 8, 60);
+    let mut open = server.connect();
+    open.batch_execute(&format!("BEGIN; {document}")).unwrap();
+    server.crash();
+    server.start_again();
+    issue(&server, 4, 20);
+    let mut session = server.connect();
+    let each = "SELECT count(*), bool_and(n = greatest AND least = 1)
+                FROM (SELECT count(*) AS n, min(number) AS least, max(number) AS greatest FROM documents GROUP BY tenant, year) d";
+    let row = session.query_one(each, &[]).unwrap();
+    assert_eq!((row.get(0), row.get(1)), (6_i64, true));
+    assert_eq!(session.value("SELECT count(*) < max(control) FROM documents"), "true", "nothing was rolled back");
+}

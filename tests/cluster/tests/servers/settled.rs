@@ -6,17 +6,17 @@
 //! the same run it must miss rows.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
 use cluster::drawing::{HOUR_MS, noon, wait_until_gone};
 use cluster::pages::{block, psql};
 use cluster::refusal::assert_refused_as;
 use cluster::{
-    Builder, Draw, Fleet, Leases, Operated, Server, Shutdown, assert_ascending, faketime_library, plan, refused, skip,
-    wait_until,
+    Builder, Draw, Fleet, Leases, Operated, Server, Shutdown, assert_ascending, faketime_library, plan,
+    postgres_version, refused, skip, wait_until,
 };
-use postgres::{Client, Error};
+use postgres::{Client, Error, NoTls};
 
 use snowflake_core::settled::answers;
 use snowflake_core::settled::ended::MOST_ENDED;
@@ -116,12 +116,13 @@ fn transaction(writer: usize, turn: u64, random: &Random) -> Vec<String> {
     }
 }
 
-/// Writes until it is told to end. Its session may be terminated at any time.
-fn write(server: &Server, writer: usize, end: &AtomicBool) {
+/// Writes until it is told to end, to the server that is the primary then. Its session may be
+/// terminated at any time, and the server may be down until the end.
+fn write<'a>(primary: impl Fn() -> &'a Server, writer: usize, end: &AtomicBool) {
     let random = Random::new(writer as u64);
     let mut turn = 0;
     let connect = || {
-        let mut session = server.connection().application_name("writer").connect(postgres::NoTls)?;
+        let mut session = primary().connection().application_name("writer").connect(NoTls)?;
         // What the session before has prepared.
         let sql = format!("SELECT gid FROM pg_prepared_xacts WHERE gid LIKE 'writer {writer} %'");
         for row in session.query(&sql, &[])? {
@@ -131,7 +132,10 @@ fn write(server: &Server, writer: usize, end: &AtomicBool) {
     };
     // Relaxed: it only ends the loop.
     while !end.load(Ordering::Relaxed) {
-        let Ok(mut session) = connect() else { continue };
+        let Ok(mut session) = connect() else {
+            thread::yield_now();
+            continue;
+        };
         while !end.load(Ordering::Relaxed) && !session.is_closed() {
             turn += 1;
             let mut statements = transaction(writer, turn, &random).into_iter();
@@ -338,7 +342,7 @@ pub(crate) fn read_while_writing<const N: usize>(
             .map(|writer| {
                 scope.spawn({
                     let written = &written;
-                    move || write(server, writer, written)
+                    move || write(|| server, writer, written)
                 })
             })
             .collect();
@@ -948,18 +952,10 @@ fn a_standby_refuses_until_it_is_promoted_and_then_all_rows_are_settled() {
     execute(&mut session, "CREATE TABLE t (id bigint DEFAULT snowflake_next()); INSERT INTO t DEFAULT VALUES");
     execute(&mut session, "BEGIN; INSERT INTO t DEFAULT VALUES; PREPARE TRANSACTION 'p'");
     let held = session.ids("SELECT first_id FROM snowflake_unsettled").unwrap()[0];
-    execute(&mut session, "INSERT INTO t DEFAULT VALUES");
-    let (id, greatest) = (settled(&mut session), session.ids("SELECT max(id) FROM t").unwrap()[0]);
-    // The recipe of the HINT.
-    let lsn = session.value("SELECT pg_current_wal_insert_lsn()");
-    execute(&mut session, "INSERT INTO t VALUES (1)");
-    standby.wait_until_replayed(&lsn);
-    let mut on_standby = standby.connect();
-    let refusal = refused(on_standby.ids("SELECT snowflake_settled()"));
+    let greatest = session.ids("INSERT INTO t DEFAULT VALUES RETURNING id").unwrap()[0];
+    standby.wait_until_replayed(&primary.flushed());
+    let refusal = refused(standby.connect().ids("SELECT snowflake_settled()"));
     assert_refused_as(&refusal, "0A000", "snowflake_settled() does not work on a standby");
-    assert!(refusal.hint.unwrap().contains("pg_last_wal_replay_lsn()"));
-    let read = format!("SELECT id FROM t WHERE id <= {id} AND id > 1");
-    assert_eq!(on_standby.ids(&read).unwrap(), session.ids(&read).unwrap());
 
     primary.stop(Shutdown::Fast);
     standby.promote();
@@ -1044,6 +1040,118 @@ fn no_row_comes_below_it_after_a_restart_though_another_database_has_drawn_ahead
     }
 }
 
+/// Publishes the settled id as on the page until it is told to end, and once more then. The server
+/// may be down meanwhile.
+fn publish<'a>(primary: impl Fn() -> &'a Server, end: &AtomicBool) {
+    loop {
+        let is_last = end.load(Ordering::Acquire);
+        let published = primary().connection().connect(NoTls).and_then(|mut session| {
+            loop {
+                // Each statement is a transaction of its own.
+                block("publish").split_inclusive(";\n").try_for_each(|statement| session.batch_execute(statement))?;
+                if is_last || end.load(Ordering::Acquire) {
+                    return Ok(());
+                }
+            }
+        });
+        if is_last && published.is_ok() {
+            return;
+        }
+        thread::yield_now();
+    }
+}
+
+/// Reads by a query of the page until it is told to end, and then until there is nothing more. The
+/// server may be down until then, or cancel the query.
+fn read_by(server: &Server, query: &str, end: &AtomicBool) -> Vec<i64> {
+    let (mut all, mut last) = (Vec::new(), 0);
+    loop {
+        let is_last = end.load(Ordering::Acquire);
+        let read = server.connection().connect(NoTls).and_then(|mut session| {
+            loop {
+                let ids = session.ids(&query.replace("id > 0", &format!("id > {last}")))?;
+                last = ids.last().copied().unwrap_or(last);
+                all.extend(&ids);
+                if ids.is_empty() && (is_last || end.load(Ordering::Acquire)) {
+                    return Ok(());
+                }
+            }
+        });
+        match read {
+            Ok(()) if is_last => return all,
+            Err(error) if is_last => panic!("{query}: {error}"),
+            _ => thread::yield_now(),
+        }
+    }
+}
+
+#[test]
+fn a_reader_on_a_standby_misses_nothing_through_restarts_and_a_promotion_and_one_without_the_bound_does() {
+    let primary = server().config("max_connections", "60").config("cluster_name", "east").start_with_extension();
+    execute(&mut primary.connect(), &format!("{TABLES}; {}", block("settled-ids")));
+    let standby = primary.standby().config("wal_retrieve_retry_interval", "100ms").start();
+    let query = block("standby-read").replace("id, item FROM orders", "id FROM outbox");
+    assert!(query.contains("FROM outbox"));
+
+    let (servers, at) = ([&primary, &standby], AtomicUsize::new(0));
+    let (written, published, read_all) = (AtomicBool::new(false), AtomicBool::new(false), AtomicBool::new(false));
+    // Acquire: pairs with the store after the promotion.
+    let current = || servers[at.load(Ordering::Acquire)];
+    let rows = || current().connect().ids("SELECT count(*) FROM outbox").unwrap()[0];
+    let wait_for_rows = || {
+        let before = rows();
+        wait_until("rows", || rows() > before + 500);
+    };
+    let (stored, reading, control) = thread::scope(|scope| {
+        let ends = [&written, &published, &read_all].map(Ends);
+        let (current, written, published, read_all) = (&current, &written, &published, &read_all);
+        let writers: Vec<_> = (0..16).map(|writer| scope.spawn(move || write(current, writer, written))).collect();
+        let publisher = scope.spawn(move || publish(current, published));
+        let reader = scope.spawn(|| read_by(&standby, &query, read_all));
+        let control =
+            scope.spawn(|| read_by(&standby, "SELECT id FROM outbox WHERE id > 0 ORDER BY id LIMIT 1000", read_all));
+        for server in [&standby, &primary] {
+            wait_for_rows();
+            server.restart();
+            wait_for_rows();
+            server.crash();
+            server.start_again();
+        }
+        wait_for_rows();
+        standby.wait_until_replayed(&primary.flushed());
+        primary.crash();
+        standby.promote();
+        at.store(1, Ordering::Release);
+        wait_for_rows();
+        let [writing, publishing, reading] = ends;
+        drop(writing);
+        writers.into_iter().for_each(|writer| writer.join().expect("a writer ends"));
+        drop(publishing);
+        publisher.join().expect("the publisher ends");
+        let stored = standby.connect().ids("SELECT id FROM outbox ORDER BY id").unwrap();
+        drop(reading);
+        (stored, reader.join().expect("the reader ends"), control.join().expect("the control ends"))
+    });
+    assert_ascending(&reading);
+    assert_eq!((missed(&stored, &reading), reading.len()), (0, stored.len()));
+    assert!(missed(&stored, &control) > 0, "without the bound, nothing is missed among {} rows", stored.len());
+}
+
+#[test]
+fn a_standby_of_19_waits_for_a_published_id_with_one_statement() {
+    if postgres_version() < 19 {
+        return;
+    }
+    let primary = Server::drawing().start_with_extension();
+    execute(&mut primary.connect(), block("settled-ids"));
+    let standby = primary.standby().start();
+    psql(&primary, &[], block("publish"));
+    let wait = block("wait-for-lsn").replace("0/1A2B3C4D", &primary.flushed());
+    assert!(!wait.contains("1A2B3C4D"));
+    psql(&standby, &[], &wait);
+    assert_eq!(standby.connect().value("SELECT count(*) FROM settled_ids"), "1");
+}
+
 /// A subscription of the hub to a server, of the tables that the page has for this.
 fn subscribe(hub: &Server, server: &Server, name: &str) {
     execute(&mut server.connect(), "CREATE PUBLICATION feed FOR TABLE feed, settled_ids");
@@ -1051,101 +1159,100 @@ fn subscribe(hub: &Server, server: &Server, name: &str) {
     execute(&mut hub.connect(), &format!("CREATE SUBSCRIPTION of_{name} CONNECTION '{conninfo}' PUBLICATION feed"));
 }
 
-/// Reads on the hub as on the page, until it is told to end, and then until there is nothing more.
-fn read_from(hub: &Server, name: &str, end: &AtomicBool) -> Vec<i64> {
-    let mut session = hub.connect();
-    let (mut all, mut last) = (Vec::new(), 0);
-    loop {
-        let is_last = end.load(Ordering::Acquire);
-        let query = block("hub-read").replace("'east'", &format!("'{name}'"));
-        let ids = session.ids(&query.replace("feed.id > 0", &format!("feed.id > {last}"))).unwrap();
-        match ids.last() {
-            Some(id) => last = *id,
-            None if is_last => return all,
-            None => {}
-        }
-        all.extend(ids);
-    }
-}
+/// What the writers insert becomes rows of the page's table, in the same transactions.
+const FEED: &str = "
+    CREATE FUNCTION feeds() RETURNS trigger LANGUAGE plpgsql AS $$
+        BEGIN INSERT INTO feed (id) VALUES (new.id); RETURN NULL; END $$;
+    CREATE TRIGGER feeds AFTER INSERT ON outbox FOR EACH ROW EXECUTE FUNCTION feeds()";
 
 /// The recipe of the page for rows from several servers, with its SQL.
 #[test]
-fn a_hub_that_several_servers_replicate_to_misses_no_row_of_any() {
-    const NAMES: [&str; 2] = ["east", "west"];
-    let servers = [1, 2].map(|number: usize| {
-        let server = Server::builder().set("worker_id", &number.to_string()).config("wal_level", "logical");
-        server.config("cluster_name", NAMES[number - 1]).time_limit().start_with_extension()
+fn a_hub_that_three_servers_replicate_to_misses_no_row_of_any_through_crashes() {
+    const NAMES: [&str; 3] = ["east", "west", "south"];
+    let servers = [0, 1, 2].map(|n: usize| {
+        let server = Server::builder().set("worker_id", &(n + 1).to_string()).config("wal_level", "logical");
+        let server = server.config("cluster_name", NAMES[n]).config("max_prepared_transactions", "20");
+        server.time_limit().start_with_extension()
     });
-    let hub = Server::drawing().time_limit().start_with_extension();
-    servers.iter().chain([&hub]).for_each(|server| _ = psql(server, &[], block("hub-tables")));
+    let hub = Server::drawing().config("wal_retrieve_retry_interval", "100ms").time_limit().start_with_extension();
+    for server in servers.iter().chain([&hub]) {
+        execute(&mut server.connect(), &[block("settled-ids"), block("hub-tables")].join("\n"));
+    }
+    servers.iter().for_each(|server| execute(&mut server.connect(), &format!("{TABLES}; {FEED}")));
     servers.iter().zip(NAMES).for_each(|(server, name)| subscribe(&hub, server, name));
     let mut observer = hub.connect();
     wait_until("the first copies", || {
-        observer.value("SELECT count(*) = 4 AND bool_and(srsubstate = 'r') FROM pg_subscription_rel") == "true"
+        observer.value("SELECT count(*) = 6 AND bool_and(srsubstate = 'r') FROM pg_subscription_rel") == "true"
     });
 
     // A row that is committed late. The hub has the later one before it, and does not read on.
     let [mut late, mut early] = [(); 2].map(|()| servers[0].connect());
     execute(&mut late, "BEGIN; INSERT INTO feed (item) VALUES ('late')");
     execute(&mut early, "INSERT INTO feed (item) VALUES ('early')");
-    let publish = block("hub-publish");
-    psql(&servers[0], &[], publish);
+    psql(&servers[0], &[], block("publish"));
     wait_until("the settled id", || observer.value("SELECT count(*) FROM settled_ids") == "1");
     assert_eq!(observer.value("SELECT item FROM feed"), "early");
     assert!(observer.query(block("hub-read"), &[]).unwrap().is_empty());
     execute(&mut late, "COMMIT");
+    servers.iter().for_each(|server| _ = psql(server, &[], block("publish")));
+    wait_until("all settled ids", || observer.value("SELECT count(*) FROM settled_ids") == "3");
+    // An idle server goes on, so that it does not hold back the others' rows.
+    let published = || servers[2].connect().ids("SELECT id FROM settled_ids").unwrap()[0];
+    let before = published();
+    psql(&servers[2], &[], block("publish"));
+    assert!(published() > before);
 
-    let (written, read_all) = (AtomicBool::new(false), AtomicBool::new(false));
-    let readings = thread::scope(|scope| {
-        let (writing, reading) = (Ends(&written), Ends(&read_all));
-        let writers: Vec<_> = (0..8)
-            .map(|writer| {
-                let server = &servers[writer % 2];
-                scope.spawn(move || {
-                    let (mut session, random) = (server.connect(), Random::new(writer as u64));
-                    for _ in 0..60 {
-                        for sql in ["BEGIN", "INSERT INTO feed DEFAULT VALUES", &busy(&random), "COMMIT"] {
-                            execute(&mut session, sql);
-                        }
-                    }
-                })
-            })
-            .collect();
-        let publishers: Vec<_> = servers
-            .iter()
-            .map(|server| {
-                let written = &written;
-                scope.spawn(move || {
-                    let mut session = server.connect();
-                    loop {
-                        let is_last = written.load(Ordering::Acquire);
-                        execute(&mut session, publish);
-                        if is_last {
-                            return session.value("SELECT id FROM settled_ids");
-                        }
-                    }
-                })
-            })
-            .collect();
-        let readers = NAMES.map(|name| {
-            let (hub, read_all) = (&hub, &read_all);
-            scope.spawn(move || read_from(hub, name, read_all))
-        });
-        for writer in writers {
-            writer.join().expect("a writer ends");
+    let (written, published, read_all) = (AtomicBool::new(false), AtomicBool::new(false), AtomicBool::new(false));
+    let (readings, merged) = thread::scope(|scope| {
+        let [writing, publishing, reading] = [&written, &published, &read_all].map(Ends);
+        let (hub, written, published, read_all) = (&hub, &written, &published, &read_all);
+        let (mut writers, mut publishers) = (Vec::new(), Vec::new());
+        for (n, server) in servers.iter().enumerate() {
+            writers.extend((0..3).map(|writer| scope.spawn(move || write(|| server, 3 * n + writer, written))));
+            publishers.push(scope.spawn(move || publish(|| server, published)));
         }
+        let readers = NAMES.map(|name| {
+            let query = block("hub-read").replace("'east'", &format!("'{name}'"));
+            scope.spawn(move || read_by(hub, &query, read_all))
+        });
+        let merges = scope.spawn(move || read_by(hub, block("hub-merge"), read_all));
+        let wait_for_rows = || {
+            for (server, name) in servers.iter().zip(NAMES) {
+                let count = format!("SELECT count(*) FROM feed WHERE server = '{name}'");
+                let before = server.connect().ids(&count).unwrap()[0];
+                wait_until("rows", || hub.connect().ids(&count).unwrap()[0] > before + 200);
+            }
+        };
+        for server in [&servers[0], &servers[1], hub] {
+            wait_for_rows();
+            server.restart();
+            wait_for_rows();
+            server.crash();
+            server.start_again();
+        }
+        wait_for_rows();
         drop(writing);
-        for publisher in publishers {
-            let settled = publisher.join().expect("a publisher ends");
-            let has_come = format!("SELECT count(*) FROM settled_ids WHERE id = {settled}");
-            wait_until("the last settled id", || observer.value(&has_come) == "1");
+        writers.into_iter().for_each(|writer| writer.join().expect("a writer ends"));
+        drop(publishing);
+        publishers.into_iter().for_each(|publisher| publisher.join().expect("a publisher ends"));
+        let mut observer = hub.connect();
+        for (server, name) in servers.iter().zip(NAMES) {
+            let settled = format!("SELECT id FROM settled_ids WHERE server = '{name}'");
+            let last = server.connect().value(&settled);
+            wait_until("the last settled id", || observer.value(&settled) == last);
         }
         drop(reading);
-        readers.map(|reader| reader.join().expect("a reader ends"))
+        (readers.map(|reader| reader.join().expect("a reader ends")), merges.join().expect("the merge ends"))
     });
-    for (server, reading) in servers.iter().zip(readings) {
-        assert_eq!(reading, server.connect().ids("SELECT id FROM feed ORDER BY id").unwrap());
+    let stored = servers.each_ref().map(|server| server.connect().ids("SELECT id FROM feed ORDER BY id").unwrap());
+    for (stored, reading) in stored.iter().zip(readings) {
+        assert_eq!(&reading, stored);
     }
+    // The merge stops at the least of the last settled ids.
+    let least = hub.connect().ids("SELECT min(id) FROM settled_ids").unwrap()[0];
+    let mut all: Vec<_> = stored.into_iter().flatten().filter(|id| *id <= least).collect();
+    all.sort_unstable();
+    assert_eq!(merged, all);
 }
 
 #[test]

@@ -2,14 +2,16 @@
 //! postgres_fdw into another, and a logical replica that takes over its publisher's number. They
 //! run the SQL of docs/several-writers.md and docs/logical-replicas.md, word for word.
 
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
 use cluster::drawing::{WORKER, at_once, noon};
 use cluster::marks::{behind_the_mark_ms, start_ms, worker};
 use cluster::pages::{block, psql};
 use cluster::{Builder, Draw, Server, Shutdown, assert_unique, postgres_version, refused, skip, wait_until};
-use postgres::Client;
 use postgres::config::Host;
+use postgres::{Client, NoTls};
 
 /// The recipes, by their names.
 const BOTH: &str = "own-rows";
@@ -25,6 +27,12 @@ const GOES_ON: &str = "go-on";
 const WITHOUT_TABLE: &str = "foreign-tables";
 const WITH_TABLE: &str = "draw-id";
 const REPLICA: &str = "replica-takes-over";
+const PUBLISH: &str = "cutover-publish";
+const SUBSCRIBE: &str = "cutover-subscribe";
+const STOP: &str = "cutover-stop";
+const TURN: &str = "cutover-turn";
+const FOLLOW: &str = "cutover-follow";
+const OPEN: &str = "cutover-open";
 
 /// The page's table.
 const ORDERS: &str = "CREATE TABLE orders (id bigint PRIMARY KEY DEFAULT snowflake_next(), item text)";
@@ -51,8 +59,9 @@ fn follow(server: &Server, recipe: &str) -> String {
 fn follow_with(server: &Server, recipe: &str, other: &Server) -> String {
     let config = other.connection();
     let [Host::Unix(directory)] = config.get_hosts() else { panic!("a server is reached through its socket") };
-    assert!(recipe.contains("other.example"), "{recipe}");
-    follow(server, &recipe.replace("other.example", &directory.display().to_string()))
+    let host = ["other.example", "old.example", "new.example"].into_iter().find(|host| recipe.contains(host));
+    let host = host.unwrap_or_else(|| panic!("it names no server: {recipe}"));
+    follow(server, &recipe.replace(host, &directory.display().to_string()))
 }
 
 /// A server that others can replicate from, and its table.
@@ -735,4 +744,100 @@ fn a_logical_replica_whose_clock_is_behind_refuses_after_the_advance_until_it_ha
     replica.freeze_clock_after_first_load(noon() + 2000);
     let next = replica.connect().draw();
     assert!(next > ids[299], "{next} was drawn after an advance to {}", ids[299]);
+}
+
+/// Lets the application move from one server to the other, as on the page.
+fn cut_over(from: &Server, to: &Server) {
+    let (stop, has_all) = recipe(STOP).rsplit_once('\n').expect("it ends in what is repeated");
+    follow(from, stop);
+    // Only the application writes, so a later position is as good.
+    wait_until("the other server to have all", || {
+        let stopped = format!("SELECT pg_current_wal_flush_lsn() AS stopped \\gset\n{has_all}");
+        follow(from, &stopped) == "t"
+    });
+    follow(to, recipe(TURN));
+    follow_with(from, recipe(FOLLOW), to);
+    follow(to, recipe(OPEN));
+}
+
+#[test]
+fn a_cutover_to_another_server_and_back_under_load_loses_no_row_and_repeats_no_id() {
+    let servers = [1, 2].map(|number| {
+        let server = publishing(Server::builder().set("worker_id", &number.to_string())).start_with_extension();
+        add_table(&server);
+        let role = "CREATE ROLE app LOGIN; GRANT ALL ON orders TO app";
+        server.connect().batch_execute(role).unwrap();
+        server
+    });
+    let [old, new] = &servers;
+    old.connect().batch_execute("INSERT INTO orders (item) SELECT 'before' FROM generate_series(1, 1000)").unwrap();
+
+    // Where the application finds its server. Relaxed, here and below: nothing else depends on it.
+    let (at, is_over) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let acknowledged = AtomicUsize::new(0);
+    let application = || {
+        let mut ids = Vec::new();
+        while !is_over.load(Ordering::Relaxed) {
+            let Ok(mut session) = servers[at.load(Ordering::Relaxed)].connection().user("app").connect(NoTls) else {
+                thread::yield_now();
+                continue;
+            };
+            while let Ok(drawn) = session.ids("INSERT INTO orders (item) VALUES ('tea'), ('coffee') RETURNING id") {
+                acknowledged.fetch_add(1, Ordering::Relaxed);
+                ids.extend(drawn);
+                if is_over.load(Ordering::Relaxed) {
+                    break;
+                }
+            }
+        }
+        ids
+    };
+    let wait_for_writes = || {
+        let before = acknowledged.load(Ordering::Relaxed);
+        wait_until("writes", || acknowledged.load(Ordering::Relaxed) > before + 500);
+    };
+    let drawn: Vec<i64> = thread::scope(|scope| {
+        let sessions: Vec<_> = (0..SESSIONS).map(|_| scope.spawn(application)).collect();
+        wait_for_writes();
+        follow(old, recipe(PUBLISH));
+        follow_with(new, recipe(SUBSCRIBE), old);
+        wait_until_copied(new);
+        for (from, to, place) in [(old, new, 1), (new, old, 0)] {
+            wait_for_writes();
+            cut_over(from, to);
+            at.store(place, Ordering::Relaxed);
+        }
+        wait_for_writes();
+        is_over.store(true, Ordering::Relaxed);
+        sessions.into_iter().flat_map(|session| session.join().expect("a session ends")).collect()
+    });
+    assert_unique(&drawn);
+    wait_until_sent(old);
+    assert_eq!(rows(old), rows(new));
+    let stored: BTreeSet<_> = rows(new).into_iter().collect();
+    assert_eq!(drawn.iter().filter(|id| !stored.contains(id)).count(), 0, "acknowledged rows are lost");
+    servers.iter().for_each(assert_without_conflict);
+    for (number, server) in (1..).zip(&servers) {
+        let of_other = format!("SELECT count(*) > 500 FROM orders WHERE id >> 12 & 1023 = {}", 3 - number);
+        assert_eq!(server.connect().value(&of_other), "true");
+    }
+}
+
+#[test]
+fn an_id_that_a_shard_draws_hashes_to_its_partition() {
+    let server = Server::drawing().start_with_extension();
+    server.connect().batch_execute(block("shard-id")).unwrap();
+    let partitions = (0..4)
+        .map(|n| format!("CREATE TABLE part_{n} PARTITION OF orders FOR VALUES WITH (MODULUS 4, REMAINDER {n});"));
+    let table = "CREATE TABLE orders (id bigint PRIMARY KEY DEFAULT shard_id(), item text) PARTITION BY HASH (id);";
+    server.connect().batch_execute(&format!("{table} {}", partitions.collect::<String>())).unwrap();
+    let insert = "INSERT INTO orders (item) SELECT 'tea' FROM generate_series(1, 1000) RETURNING id";
+    let drawn = at_once(&server, SESSIONS, |_, mut client| client.ids(insert).unwrap());
+    assert_unique(drawn.iter().flatten());
+    let mut session = server.connect();
+    let places = "SELECT string_agg(DISTINCT tableoid::regclass::text, ' ') FROM orders";
+    assert_eq!(session.value(places), "part_2");
+    // The control: ids that are taken as they come.
+    session.batch_execute("INSERT INTO orders SELECT snowflake_next() FROM generate_series(1, 1000)").unwrap();
+    assert_eq!(session.value(places), "part_0 part_1 part_2 part_3");
 }
