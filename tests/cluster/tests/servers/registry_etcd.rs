@@ -16,7 +16,7 @@ use std::time::Duration;
 use cluster::registry::config;
 use cluster::{Draw, Etcd, Leases, Member, Operated, Oracle, Server, Shutdown, has_etcd, skip, wait_until};
 use nix::sys::signal::Signal;
-use serde_json::{Value, json};
+use serde_json::json;
 use snowflake_core::exchange::Failure;
 use snowflake_core::lease::LeaseNotice;
 use snowflake_core::registry::{DEFAULT_LEASE_MS, Wanted};
@@ -438,85 +438,6 @@ fn an_etcd_that_sends_without_a_pause_is_given_up_and_holds_up_no_stop() {
         drop(session);
         server.stop(Shutdown::Fast);
     }
-}
-
-#[test]
-fn an_operator_runs_the_registry() {
-    if !has_etcd() {
-        return skip(NO_ETCD);
-    }
-    let (etcd, oracle) = (Etcd::start(1), Oracle::new());
-    let says = |arguments: &[&str]| etcd.operate(arguments);
-    let fails = |arguments: &[&str]| etcd.refuses(arguments);
-    assert!(fails(&["set-range", "7", "9"]).contains("has no record of the fleet"));
-    says(&["create"]);
-    assert!(fails(&["set-range", "9", "7"]).contains("has no numbers"));
-    says(&["set-range", "7", "9"]);
-    says(&["reserve", "7", "in 1 hour"]);
-    assert!(fails(&["reserve", "7", "in 1 min"]).contains("number 7 has a lease that ended later"));
-    let member = Member::new(config(&etcd.address()), &oracle);
-    let first = member.lease();
-    assert!((8..=9).contains(&first.worker), "{first:?}");
-    assert!(fails(&["set-limits", "--lease", "1 s"]).contains("cannot be lowered"));
-    for command in ["set-limits", "set-lease"] {
-        for (name, value, why) in [
-            ("--lease", "999 ms", "lease cannot be 999 ms"),
-            ("--lease", "2592000001 ms", "lease cannot be 30 days 1 msec"),
-            ("--skew", "9 ms", "skew cannot be 9 ms"),
-            ("--skew", "3600001 ms", "skew cannot be 1 hr 1 msec"),
-        ] {
-            let said = fails(&[command, name, value]);
-            assert!(said.contains(why), "{command} {name} {value}: {said}");
-        }
-    }
-    assert!(fails(&["set-lease", "--lease", "700 s"]).contains("is beyond the limits"));
-    says(&["set-limits", "--lease", "700 s"]);
-    // What is used is not raised with it.
-    let limited = etcd.fleet();
-    for value in ["\"longest_ms\":700000,", "\"lease_ms\":600000,", "\"clock_skew_ms\":60000,"] {
-        assert!(limited.contains(value), "{limited}");
-    }
-    says(&["set-lease", "--lease", "700 s", "--skew", "1 s"]);
-    let fleet = member.registry().read(&Wanted::default()).unwrap().fleet;
-    assert_eq!((fleet.used_lease_ms(), fleet.used_skew_ms(), fleet.skew_ms), (700_000, 1000, 60_000));
-    member.lease();
-    assert_eq!(member.registry().read(&Wanted::default()).unwrap().fleet, fleet);
-    says(&["close"]);
-    assert!(matches!(member.keep(), Err(Failure::Closed)));
-    assert!(fails(&["open"]).contains("open --not-moved"));
-    says(&["open", "--not-moved"]);
-    member.give_back();
-    member.lease();
-    let shown: Value = serde_json::from_str(&says(&["show", "--json"])).unwrap();
-    assert!(shown["numbers"].as_array().unwrap().iter().any(|shown| shown["worker"] == 7), "{shown}");
-    let history = || etcd.ctl(&["get", "--prefix", "--keys-only", "/snowflake_id/default/history/"]);
-    // As if two years had passed since the first lease, of which the number has had another one.
-    let old =
-        history().split_ascii_whitespace().find(|key| key.ends_with(&format!("/{}", first.from_ms))).map(str::to_owned);
-    let old = old.expect("each lease is in the history");
-    let record = old.strip_prefix("/snowflake_id/default/").unwrap();
-    etcd.edit(record, &[("from_ms", json!(1)), ("until_ms", json!(1))]);
-    assert!(fails(&["prune", "now"]).contains("cannot be pruned"));
-    let before = history();
-    says(&["prune", "1 d ago"]);
-    let gone: Vec<_> = before.split_ascii_whitespace().filter(|key| !history().contains(key)).collect();
-    assert_eq!(gone, [old.as_str()]);
-
-    says(&["restored"]);
-    let new = Member::new(config(&etcd.address()), &oracle);
-    assert!(matches!(new.keep(), Err(Failure::Frozen { .. })));
-    assert!(etcd.fleet().contains("\"generation\":2"), "{}", etcd.fleet());
-    // A registry that is lost is made again, as the same fleet.
-    let uuid = member.registry().read(&Wanted::default()).unwrap().fleet.uuid;
-    etcd.ctl(&["del", "--prefix", "/snowflake_id/"]);
-    let hex = format!("{uuid:032x}");
-    // Milliseconds in place of seconds would end the freeze under the lost leases.
-    let said = fails(&["lost", "--uuid", &hex, "--lease", "700 ms", "--skew", "60 ms"]);
-    assert!(said.contains("lease cannot be 700 ms"), "{said}");
-    says(&["lost", "--uuid", &hex, "--lease", "700 s", "--skew", "1 min"]);
-    let after = Member::new(config(&etcd.address()), &oracle);
-    assert!(matches!(after.keep(), Err(Failure::Frozen { .. })));
-    assert_eq!(after.registry().read(&Wanted::default()).unwrap().fleet.uuid, uuid);
 }
 
 #[test]
