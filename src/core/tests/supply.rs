@@ -43,7 +43,7 @@ impl World {
             id: 1,
             next: 1,
             steps: (10, 100),
-            jump: Some(1000),
+            jumps: true,
             nonce: 1,
             generation: 1,
             written_ms: START_MS,

@@ -49,7 +49,7 @@ fn tag(name: &str) -> Tag {
 }
 
 fn tag_record(next: i64, nonce: u64) -> TagRecord {
-    TagRecord { id: 1, next, steps: (5, 50), jump: None, nonce, generation: 1, written_ms: 2, returnable: END }
+    TagRecord { id: 1, next, steps: (5, 50), jumps: false, nonce, generation: 1, written_ms: 2, returnable: END }
 }
 
 fn of_number(worker: i64, was: Option<u64>, record: NumberRecord) -> Change {

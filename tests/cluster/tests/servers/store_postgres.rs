@@ -60,7 +60,7 @@ fn tag(name: &str) -> Tag {
 }
 
 fn tag_record(next: i64, nonce: u64) -> TagRecord {
-    TagRecord { id: 1, next, steps: (5, 50), jump: None, nonce, generation: 1, written_ms: 2, returnable: END }
+    TagRecord { id: 1, next, steps: (5, 50), jumps: false, nonce, generation: 1, written_ms: 2, returnable: END }
 }
 
 fn of_number(worker: i64, was: Option<u64>, record: NumberRecord) -> Change {
@@ -163,7 +163,6 @@ fn a_swap_is_done_whole_or_not_at_all() {
         of_number(8, None, NumberRecord { from_ms: far, ..lease(1, 1, far - 1) }),
         of_number(-1, None, lease(1, 1, far)),
         of_tag("invoices", None, Some(TagRecord { steps: (50, 5), ..tag_record(1, 1) })),
-        of_tag("invoices", None, Some(TagRecord { jump: Some(0), ..tag_record(1, 1) })),
         Change::Fleet(Fleet { longest_ms: 2_592_000_001, ..before.fleet }),
         Change::Fleet(Fleet { skew_ms: 3_600_001, ..before.fleet }),
         Change::Fleet(Fleet { range: Some((9, 7)), ..before.fleet }),

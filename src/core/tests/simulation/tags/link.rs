@@ -9,7 +9,7 @@ use snowflake_core::layout::Layout;
 use snowflake_core::lease::{LeaseNotice, LeaseTerms};
 use snowflake_core::membership::FleetNotice;
 use snowflake_core::registry::{Change, Reading, SinceIncarnation, Swap, SwapAnswer, TagRecord, Wanted, WantedTags};
-use snowflake_core::segment::{Ask, Block, Claimed, Grant, State, SupplyNotice};
+use snowflake_core::segment::{Ask, Block, Claimed, Grant, JUMP, State, SupplyNotice};
 use snowflake_core::tag::Tag;
 
 use super::ledger::{Fate, Given};
@@ -142,13 +142,19 @@ impl<'a> Link<'a> {
         let Self { world, life, .. } = self;
         let Some(lie) = world.lie else { return };
         let claimed = || life.memory.claimed().into_iter().find(|claimed| claimed.tag == tag);
+        let jump_by = |values: i64, record: &mut TagRecord| {
+            if record.generation < generation && record.jumps {
+                let due = (generation - record.generation) as i64;
+                record.next = record.next.saturating_add(values.saturating_mul(due));
+                record.generation = generation;
+            }
+        };
         match lie {
             Lie::NoJumps => record.generation = generation,
             Lie::OneJump if record.generation < generation => record.generation = generation - 1,
-            Lie::ShortJump if record.generation < generation && record.jump.is_some() => {
-                record.generation = generation;
-                record.next = record.next.saturating_add(record.steps.0.into());
-            }
+            Lie::ShortJump => jump_by(record.steps.0.into(), record),
+            Lie::TenSteps => jump_by(10 * i64::from(record.steps.1), record),
+            Lie::JumpsByStep => jump_by(1000 * i64::from(record.steps.1), record),
             Lie::NoId => record.id = life.ids.borrow().get(&tag).copied().unwrap_or(record.id),
             Lie::WishLowers => {
                 let least = claimed().map_or(i64::MIN, |claimed| claimed.least);
@@ -240,7 +246,7 @@ impl World {
             match meaning {
                 Meaning::Reserved(block) => {
                     let raised = block.first.saturating_sub(read.next_in(&self.store.borrow().fleet));
-                    far.extend(read.jump_values().filter(|jump| raised > *jump).map(|_| new.nonce));
+                    far.extend((read.jumps && raised > JUMP).then_some(new.nonce));
                     self.give(&message.life, tag, &new, block, fate);
                 }
                 Meaning::GivenBack(first) => {
@@ -357,7 +363,7 @@ impl Process for Link<'_> {
                 && let Some(real) = real.get(tag)
             {
                 *was = Some(real.nonce);
-                *record = TagRecord { id: real.id, steps: real.steps, jump: real.jump, ..*record };
+                *record = TagRecord { id: real.id, steps: real.steps, jumps: real.jumps, ..*record };
             }
         }
         let compared = swap.incarnation;

@@ -10,7 +10,7 @@ use snowflake_core::registry::{
     self, Change, DEFAULT_LEASE_MS, DEFAULT_SKEW_MS, FleetLimits, Incarnation, NumberKey, Reading, SinceIncarnation,
     Swap, SwapAnswer, TagRecord, Wanted,
 };
-use snowflake_core::segment::END;
+use snowflake_core::segment::{END, JUMP};
 use snowflake_core::tag::Tag;
 
 use super::link::{NoAnswer, Way};
@@ -23,9 +23,6 @@ use crate::swarm::Choice;
 
 /// The fleet's uuid.
 pub const FLEET: u128 = 1;
-
-/// The greatest step that a tag has.
-const GREATEST: u32 = 206;
 
 /// What is done before servers reach a registry that was restored.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -204,7 +201,6 @@ impl Desk<'_> {
             match world.lie {
                 Some(Lie::WritesGeneration) if is_restored => record.generation = next_generation(real),
                 Some(Lie::SaysAhead) if !is_restored && is_unnoted => record.generation = next_generation(real),
-                Some(Lie::KeepsJump) if record.steps.1 < was.steps.1 => record.jump = was.jump,
                 Some(Lie::KeepsNonce) if !is_restored => record.nonce = was.nonce,
                 _ => {}
             }
@@ -235,8 +231,7 @@ impl World {
                     // No jump covers a raise by more than the jump. A restore that forgets it is
                     // like one that forgets another restore: an operator sets the value again.
                     let was = self.store.borrow().tags.get(tag).map_or(record.next, |was| was.next);
-                    let jump = record.jump.map_or(i64::MAX, |jump| i64::from(jump) * i64::from(record.steps.1));
-                    if *is_restored || record.next.saturating_sub(was) > jump {
+                    if *is_restored || record.jumps && record.next.saturating_sub(was) > JUMP {
                         self.begin_restored(record.nonce);
                     }
                 }
@@ -323,9 +318,9 @@ impl World {
     fn create(&self, tag: Tag) -> Operation {
         let least = self.random.of(1..=6) as u32;
         let steps = (least, least + self.random.pick(&[0, 3, 7, 11, 200]));
-        let jump = Some(self.jump(steps.1)).filter(|_| !self.random.one_in(3));
+        let jumps = !self.random.one_in(3);
         let next = if self.random.one_in(12) { END - 40 } else { 1 };
-        Operation::CreateTag { tag, next, steps, jump }
+        Operation::CreateTag { tag, next, steps, jumps }
     }
 
     /// Makes a tag before the history begins.
@@ -335,18 +330,11 @@ impl World {
         self.settles.set(false);
     }
 
-    /// Returns a jump that is greater than what the registry forgets: as many values, whatever the
-    /// steps. A jump by more values that is forgotten together with them is not covered by the next
-    /// one.
-    fn jump(&self, greatest: u32) -> u32 {
-        if self.lies(Lie::TenSteps) { 10 } else { (1000 * GREATEST).div_ceil(greatest) }
-    }
-
-    /// Sets the jump of a tag that has none. A tag that waits for an operator needs to be told
-    /// where it goes on, and may stay without a jump.
+    /// Lets a tag jump that does not. A tag that waits for an operator needs to be told where it
+    /// goes on, and may stay as it is.
     fn any_jump(&self) -> Option<Operation> {
         let store = self.store.borrow();
-        let none: Vec<_> = store.tags.iter().filter(|(_, record)| record.jump.is_none()).collect();
+        let none: Vec<_> = store.tags.iter().filter(|(_, record)| !record.jumps).collect();
         if none.is_empty() {
             return None;
         }
@@ -360,29 +348,21 @@ impl World {
         // Otherwise it is refused, if the tag has stopped.
         let says = self.settles.get() || is_stopped && !self.random.one_in(4);
         let next = (says || stays).then(|| self.said_next(record));
-        let jump = (!stays).then(|| Some(self.jump(record.steps.1)));
-        Operation::SetTag { tag, next, least: None, greatest: None, jump }
+        Operation::SetTag { tag, next, least: None, greatest: None, jumps: (!stays).then_some(true) }
     }
 
     /// Changes how large blocks are, or raises a tag; or tries to lower it.
     fn any_steps(&self) -> Option<Operation> {
         let tag = self.any_tag();
         let record = *self.store.borrow().tags.get(&tag)?;
-        let set = |next| Some(Operation::SetTag { tag, next: Some(next), least: None, greatest: None, jump: None });
+        let set = |next| Some(Operation::SetTag { tag, next: Some(next), least: None, greatest: None, jumps: None });
         match self.random.below(4) {
             0 => set(self.said_next(&record).saturating_add(self.random.of(0..=40))),
             1 => set(record.next.saturating_sub(self.random.of(1..=40))),
             _ => {
                 let least = self.random.of(1..=6) as u32;
                 let greatest = least + self.random.pick(&[0, 3, 200]);
-                // Where it is lowered, the jump becomes more steps by itself. Where there is none,
-                // another operator may set one meanwhile.
-                let is_raised = greatest > record.steps.1;
-                if is_raised && record.jump.is_none() {
-                    return None;
-                }
-                let jump = is_raised.then(|| Some(self.jump(greatest)));
-                Some(Operation::SetTag { tag, next: None, least: Some(least), greatest: Some(greatest), jump })
+                Some(Operation::SetTag { tag, next: None, least: Some(least), greatest: Some(greatest), jumps: None })
             }
         }
     }
@@ -399,7 +379,7 @@ impl World {
         self.settle_plan();
     }
 
-    /// In the end there is a tag, and every tag has a jump.
+    /// In the end there is a tag, and every tag jumps.
     pub fn settle_tags(&self) {
         if self.store.borrow().tags.is_empty() {
             self.perform(self.create(self.any_tag()), false);
@@ -407,7 +387,7 @@ impl World {
         let tags: Vec<_> = TAGS.iter().map(|tag| Tag::new(tag).unwrap()).collect();
         for tag in tags {
             let record = self.store.borrow().tags.get(&tag).copied();
-            if let Some(record) = record.filter(|record| record.jump.is_none()) {
+            if let Some(record) = record.filter(|record| !record.jumps) {
                 self.perform(self.set_jump(tag, &record), false);
             }
         }
@@ -435,7 +415,7 @@ impl Operated for World {
             Step::Raise(tag) => {
                 let record = self.store.borrow().tags.get(&tag).copied();
                 let next = record.map(|record| self.said_next(&record));
-                Operation::SetTag { tag, next, least: None, greatest: None, jump: None }
+                Operation::SetTag { tag, next, least: None, greatest: None, jumps: None }
             }
         }
     }
@@ -522,7 +502,7 @@ impl Operated for World {
                     self.say(record.id, losses.expect("it was read"), *next);
                 }
                 match operation {
-                    Operation::SetTag { jump: Some(_), .. } => "jump set",
+                    Operation::SetTag { jumps: Some(_), .. } => "jump set",
                     _ => "steps set",
                 }
             }

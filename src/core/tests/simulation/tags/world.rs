@@ -9,7 +9,7 @@ use snowflake_core::exchange::Failure;
 use snowflake_core::layout::Layout;
 use snowflake_core::lease::Holder;
 use snowflake_core::registry::{SinceIncarnation, TagRecord};
-use snowflake_core::segment::{Block, END, KnownTag, PlaceRefusal, PlaceView, State, Supply};
+use snowflake_core::segment::{Block, END, JUMP, KnownTag, PlaceRefusal, PlaceView, State, Supply};
 use snowflake_core::tag::Tag;
 
 use super::ledger::{Broken, Fate, Given, Ids, Ledger};
@@ -255,7 +255,7 @@ impl World {
         self.tell(|| format!("life {} keeps its lease: {kept:?}", life.number));
     }
 
-    /// Whether an operator has said where a tag without a jump goes on, and the registry has
+    /// Whether an operator has said where a tag that does not jump goes on, and the registry has
     /// forgotten nothing since.
     pub fn goes_on(&self, record: &TagRecord) -> bool {
         self.said.borrow().get(&record.id).is_some_and(|(losses, _)| *losses == self.losses.get())
@@ -729,7 +729,7 @@ impl World {
             plan.push(Step::Restored);
             plan.extend(next.fleet.closed.then_some(Step::Open));
             // If another restore is forgotten, the operator has to say where tags go on.
-            let jumping = next.tags.iter().filter(|(_, record)| record.jump.is_some() && !known_restores);
+            let jumping = next.tags.iter().filter(|(_, record)| record.jumps && !known_restores);
             plan.extend(jumping.map(|(tag, _)| Step::Raise(*tag)));
         }
         next.offset_ms = self.any_offset();
@@ -780,7 +780,9 @@ impl World {
             self.supply(life);
         }
         let is_full = self.view(life, tag).is_none();
-        if !self.is_ended(tag) && !is_full {
+        // The registry has forgotten so many jumps that an operator has to set the next value.
+        let is_too_far = self.is_silent && life.memory.places.iter().any(|place| place.state() == State::TooFar);
+        if !self.is_ended(tag) && !is_full && !is_too_far {
             self.broken(Guarantee::Live, || format!("life {} draws nothing of {tag}", life.number));
         }
     }
@@ -795,7 +797,7 @@ impl World {
 
     /// Whether the tag has hardly any value left.
     fn is_ended(&self, tag: Tag) -> bool {
-        self.store.borrow().tags[&tag].next >= END - 1000 * 300
+        self.store.borrow().tags[&tag].next >= END - 2 * JUMP
     }
 }
 
