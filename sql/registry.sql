@@ -52,7 +52,7 @@
 -- * Tags: a server changes the next value, and nothing that an operator sets. The next value rises
 --   by all jumps of the generations since, and by at most 10,000,000,000 and a block. It falls only
 --   for the last server that has reserved a block: once, by at most two blocks, and to none of
---   another server's values. A tag without a jump stays stopped until an operator sets its next
+--   another server's values. A tag that does not jump stays stopped until an operator sets its next
 --   value.
 -- * A server deletes nothing and makes no tag, and no table is read but by these functions. They do
 --   not list tags, whose names a server has to know.
@@ -358,7 +358,7 @@ CREATE TABLE IF NOT EXISTS snowflake_registry.tags (
     next_value bigint NOT NULL DEFAULT 1,
     least_step integer NOT NULL DEFAULT 1000 CHECK (least_step BETWEEN 1 AND 10000000),
     greatest_step integer NOT NULL DEFAULT 1000000 CHECK (greatest_step BETWEEN least_step AND 10000000),
-    jump integer CHECK (jump >= 1),
+    jumps boolean NOT NULL DEFAULT false,
     description text,
     id bigint NOT NULL DEFAULT snowflake_registry.new_version(),
     nonce bigint NOT NULL DEFAULT snowflake_registry.new_version(),
@@ -376,8 +376,8 @@ COMMENT ON COLUMN snowflake_registry.tags.tag IS 'name of the tag, up to 63 byte
 COMMENT ON COLUMN snowflake_registry.tags.next_value IS 'first value of the next block; may be raised, and not lowered';
 COMMENT ON COLUMN snowflake_registry.tags.least_step IS 'fewest values of a block';
 COMMENT ON COLUMN snowflake_registry.tags.greatest_step IS 'most values of a block';
-COMMENT ON COLUMN snowflake_registry.tags.jump IS
-    'how many greatest steps the tag jumps ahead when the registry may have lost leases or blocks: more than it can lose; NULL if the tag gives nothing then until next_value is set';
+COMMENT ON COLUMN snowflake_registry.tags.jumps IS
+    'whether the tag jumps ahead by 1,000,000,000 when the registry may have lost leases or blocks; otherwise the tag gives nothing then until next_value is set';
 COMMENT ON COLUMN snowflake_registry.tags.description IS 'what the values are for';
 COMMENT ON COLUMN snowflake_registry.tags.id IS 'random number, which another tag of the same name does not have';
 COMMENT ON COLUMN snowflake_registry.tags.nonce IS 'another random number with each change of this record';
@@ -550,7 +550,7 @@ COMMENT ON FUNCTION snowflake_registry.shown(snowflake_registry.numbers) IS
 CREATE OR REPLACE FUNCTION snowflake_registry.shown(t snowflake_registry.tags) RETURNS text
 LANGUAGE sql STABLE AS $$
     SELECT json_build_object('tag', t.tag, 'id', t.id, 'next_value', t.next_value, 'least_step', t.least_step,
-        'greatest_step', t.greatest_step, 'jump', t.jump, 'nonce', t.nonce, 'generation', t.generation,
+        'greatest_step', t.greatest_step, 'jumps', t.jumps, 'nonce', t.nonce, 'generation', t.generation,
         'written_ms', t.written_ms, 'returnable_from', t.returnable_from)::text
 $$;
 
@@ -695,9 +695,9 @@ BEGIN
             DELETE FROM snowflake_registry.tags s
             WHERE s.fleet = swap.fleet AND s.tag = change ->> 'tag' AND s.nonce = (change ->> 'was')::bigint;
         ELSE
-            UPDATE snowflake_registry.tags s SET (id, next_value, least_step, greatest_step, jump, nonce, generation,
+            UPDATE snowflake_registry.tags s SET (id, next_value, least_step, greatest_step, jumps, nonce, generation,
                     written_ms, returnable_from, secret)
-                = (SELECT r.id, r.next_value, r.least_step, r.greatest_step, r.jump, r.nonce, r.generation,
+                = (SELECT r.id, r.next_value, r.least_step, r.greatest_step, r.jumps, r.nonce, r.generation,
                     r.written_ms, r.returnable_from, r.secret
                    FROM jsonb_populate_record(CASE WHEN is_operator THEN s END, change) r)
             WHERE s.fleet = swap.fleet AND s.tag = change ->> 'tag' AND s.nonce = (change ->> 'was')::bigint;
@@ -862,7 +862,7 @@ CREATE OR REPLACE FUNCTION snowflake_registry.check_tag() RETURNS trigger
 LANGUAGE plpgsql AS $$
 DECLARE
     fleet_generation bigint;
-    jumps numeric;
+    due numeric;
     reached numeric;
     -- Whether the server has reserved the last block.
     is_own CONSTANT boolean := coalesce(new.secret = old.secret, false);
@@ -873,31 +873,31 @@ BEGIN
         PERFORM snowflake_registry.refuse('a server cannot make or delete a tag');
     END IF;
     fleet_generation := (SELECT f.generation FROM snowflake_registry.fleets f WHERE f.name = new.fleet);
-    jumps := greatest(fleet_generation - old.generation, 0);
-    is_stopped := jumps > 0 AND old.jump IS NULL;
-    -- From here on, no server has had a value.
-    reached := old.next_value + jumps * coalesce(old.jump, 0) * old.greatest_step;
+    due := greatest(fleet_generation - old.generation, 0);
+    is_stopped := due > 0 AND NOT old.jumps;
+    -- From here on, no server has had a value. (JUMP in src/core/segment.rs)
+    reached := old.next_value + due * old.jumps::integer * 1000000000;
     why := CASE
         -- The table's own error would show the row.
         WHEN num_nulls(new.next_value, new.nonce, new.generation, new.returnable_from) > 0 THEN 'lacks a value'
-        WHEN (new.id, new.least_step, new.greatest_step, new.jump)
-                IS DISTINCT FROM (old.id, old.least_step, old.greatest_step, old.jump)
+        WHEN (new.id, new.least_step, new.greatest_step, new.jumps)
+                IS DISTINCT FROM (old.id, old.least_step, old.greatest_step, old.jumps)
             THEN 'has what only an operator sets'
         WHEN new.nonce = old.nonce THEN 'needs another nonce'
         -- A server tells what it has had, and gets nothing.
         WHEN is_stopped AND (new.generation <> old.generation OR new.next_value <= old.next_value)
-            THEN 'has no jump, and waits for an operator'
+            THEN 'does not jump, and waits for an operator'
         WHEN NOT is_stopped AND new.generation <> fleet_generation
             THEN format('cannot be of generation %s, because the fleet has generation %s', new.generation, fleet_generation)
         -- Otherwise one call could use up the tag for ever. (FARTHEST in src/core/segment.rs)
         WHEN new.next_value > reached + 10000000000 + old.greatest_step
             THEN format('cannot go on from %s to %s', old.next_value, new.next_value)
         WHEN NOT is_stopped AND new.next_value > reached AND new.returnable_from < reached
-                AND NOT (is_own AND jumps = 0 AND new.returnable_from >= old.returnable_from)
+                AND NOT (is_own AND due = 0 AND new.returnable_from >= old.returnable_from)
             THEN format('cannot be given back from %s on', new.returnable_from)
         -- What lies before the server's own blocks, other servers have drawn. A server has two
         -- blocks at most, and gives them back once.
-        WHEN new.next_value <= reached AND NOT (is_own AND jumps = 0
+        WHEN new.next_value <= reached AND NOT (is_own AND due = 0
                 AND new.next_value >= greatest(old.returnable_from, old.next_value::numeric - 2 * old.greatest_step)
                 AND new.next_value < old.next_value AND new.returnable_from = 9223372036854775807)
             THEN format('cannot go on from %s to %s', reached, new.next_value)
@@ -977,21 +977,16 @@ BEGIN
     END IF;
     fleet_generation := coalesce(fleet_generation, 0);
     IF TG_OP = 'UPDATE' THEN
-        -- The registry may forget as many values as before, in more blocks.
-        IF new.greatest_step < old.greatest_step AND new.jump = old.jump THEN
-            new.jump := least(2147483647, ceil(old.jump::numeric * old.greatest_step / nullif(new.greatest_step, 0)));
-            RAISE NOTICE 'jump of tag "%" is % greatest steps now, as many values as before', old.tag, new.jump;
-        END IF;
         -- What is set must not take the place of the jumps that are due. (next_in in
         -- src/core/segment/record.rs)
         due := old.next_value;
-        IF old.jump IS NOT NULL AND new.jump IS NOT NULL THEN
+        IF old.jumps AND new.jumps THEN
             due := least(9223372036854775807, due + least(9223372036854775807,
-                old.jump::numeric * old.greatest_step * greatest(fleet_generation - old.generation, 0)));
+                1000000000::numeric * greatest(fleet_generation - old.generation, 0)));
         END IF;
-        -- Other steps or another jump would also change the jumps that are due.
-        IF new.next_value = old.next_value AND (new.least_step, new.greatest_step, new.jump)
-                IS DISTINCT FROM (old.least_step, old.greatest_step, old.jump) THEN
+        -- With them, the tag is of the fleet's generation.
+        IF new.next_value = old.next_value AND (new.least_step, new.greatest_step, new.jumps)
+                IS DISTINCT FROM (old.least_step, old.greatest_step, old.jumps) THEN
             new.next_value := due;
         END IF;
         IF (new.fleet, new.tag, new.id) IS DISTINCT FROM (old.fleet, old.tag, old.id) THEN
@@ -1004,14 +999,14 @@ BEGIN
                 DETAIL = 'Servers have had the values before it.',
                 HINT = 'To begin anew, wait until no server uses the tag. Delete it with "snowflake-registry drop-tag" or DELETE, and make it again with "snowflake-registry create-tag" or INSERT.';
         ELSIF new.next_value = old.next_value THEN
-            IF old.jump IS NULL AND new.jump IS NOT NULL AND old.generation < fleet_generation THEN
+            IF new.jumps AND NOT old.jumps AND old.generation < fleet_generation THEN
                 RAISE EXCEPTION USING ERRCODE = '55000', MESSAGE = format('tag "%s" needs a next value, too', old.tag),
-                    DETAIL = 'The registry may have lost values of it, and it had no jump then.',
+                    DETAIL = 'The registry may have lost values of it, and it did not jump then.',
                     HINT = 'Set next_value as well, above all values that servers have had.';
             END IF;
-            -- What a server has decided with other steps, or another jump, is refused.
-            new.nonce := CASE WHEN (new.least_step, new.greatest_step, new.jump)
-                IS DISTINCT FROM (old.least_step, old.greatest_step, old.jump)
+            -- What a server has decided with other steps is refused.
+            new.nonce := CASE WHEN (new.least_step, new.greatest_step, new.jumps)
+                IS DISTINCT FROM (old.least_step, old.greatest_step, old.jumps)
                 THEN snowflake_registry.new_version() ELSE old.nonce END;
             RETURN new;
         END IF;

@@ -37,9 +37,6 @@ pub const KEPT_AHEAD_MS: i64 = 30 * DAY_MS;
 /// How many values a block of a tag can have.
 pub const STEPS: RangeInclusive<u32> = 1..=LONGEST_BLOCK;
 
-/// How many greatest steps a tag can jump.
-pub const JUMPS: RangeInclusive<u32> = 1..=i32::MAX as u32;
-
 /// What an operator wants.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Operation {
@@ -124,11 +121,11 @@ pub enum Operation {
         next: i64,
         /// The fewest and the most values of a block ([`STEPS`]).
         steps: (u32, u32),
-        /// [`TagRecord::jump`] ([`JUMPS`]).
-        jump: Option<u32>,
+        /// [`TagRecord::jumps`].
+        jumps: bool,
     },
-    /// Change a tag. `None` leaves a value as it is. Jumps that are due come first, unless the jump
-    /// is taken away.
+    /// Change a tag. `None` leaves a value as it is. Jumps that are due come first, unless the tag
+    /// is to jump no more.
     SetTag {
         /// The tag.
         tag: Tag,
@@ -137,11 +134,10 @@ pub enum Operation {
         next: Option<i64>,
         /// The fewest values of a block ([`STEPS`]).
         least: Option<u32>,
-        /// The most values of a block ([`STEPS`]). Where it is lowered, and the jump is left as it
-        /// is, that becomes more steps, for as many values as before.
+        /// The most values of a block ([`STEPS`]).
         greatest: Option<u32>,
-        /// [`TagRecord::jump`] ([`JUMPS`]); `Some(None)` takes it away.
-        jump: Option<Option<u32>>,
+        /// [`TagRecord::jumps`].
+        jumps: Option<bool>,
     },
     /// Delete a tag. Servers draw what they have of it for up to 20 seconds.
     DropTag {
@@ -471,13 +467,6 @@ pub enum Refusal {
         /// What can be: [`STEPS`]. The least is not above the greatest.
         allowed: RangeInclusive<u32>,
     },
-    /// A tag cannot jump that far.
-    JumpOutside {
-        /// In greatest steps.
-        jump: u32,
-        /// What can be: [`JUMPS`].
-        allowed: RangeInclusive<u32>,
-    },
     /// A next value cannot be lowered: servers have had the values before it.
     NextLowered {
         /// The tag.
@@ -487,7 +476,7 @@ pub enum Refusal {
         /// The least that can be set.
         least: i64,
     },
-    /// The registry may have lost values of the tag, which had no jump then. So its next value has
+    /// The registry may have lost values of the tag, which did not jump then. So its next value has
     /// to be set as well.
     NeedsNext {
         /// The tag.

@@ -342,9 +342,10 @@ pub struct TagRecord {
     /// The fewest and the most values of a block, from 1 to
     /// [`LONGEST_BLOCK`](crate::segment::LONGEST_BLOCK).
     pub steps: (u32, u32),
-    /// How far the tag jumps ahead after the registry may have forgotten something, in greatest
-    /// steps. `None` if it gives nothing then until an operator has set its next value.
-    pub jump: Option<u32>,
+    /// Whether the tag jumps ahead by [`JUMP`](crate::segment::JUMP) values after the registry may
+    /// have forgotten something. Otherwise it gives nothing then until an operator has set its next
+    /// value.
+    pub jumps: bool,
     /// Another random number with each change of this record.
     pub nonce: u64,
     /// The fleet's generation when this was written.

@@ -38,19 +38,23 @@
 //! Blocks do not expire, so that waiting does not help, as it does for leases (`lease.rs`). A
 //! server that has a forgotten block may never come back to tell. So in a new generation
 //! (`registry.rs`) a tag gives nothing until an operator has set its next value. If the operator
-//! has said how far ([`TagRecord::jump`]), it jumps ahead by that instead, when it is used first.
+//! has said so ([`TagRecord::jumps`]), it jumps ahead by [`JUMP`] instead, when it is used first.
 //!
 //! While a tag gives nothing, every server that uses it tells up to where it has had values. The
 //! registry raises the next value to that. So the operator has to know only of servers that are
-//! gone. There is no jump unless one is set, because no jump is enough for all that can be
-//! forgotten: the simulation breaks ten greatest steps (`Lie::TenSteps`).
+//! gone. No tag jumps unless an operator wants it, because no jump is enough for all that can
+//! be forgotten: the simulation breaks ten greatest steps (`Lie::TenSteps`).
 //!
 //! Forgetting may come twice, and the second time may forget the jump. So a tag jumps once for each
 //! generation since its record was written, and generations grow by the registry's timelines. Files
 //! that are copied back have an old timeline. So after a restore, of which only an operator knows,
 //! a tag jumps once more for each second since its record was written ([`TagRecord::restored`]). It
-//! is enough if fewer values than `jump` were given in all changes that were forgotten since the
+//! is enough if fewer values than [`JUMP`] were given in all changes that were forgotten since the
 //! record was written; the jumps themselves do not count.
+//!
+//! **All jumps are equally far.** If a tag's distance could be raised, the tag could jump by the
+//! larger one, and the registry could forget both. More of the smaller jumps would then lead to
+//! values that servers have had (`Lie::JumpsByStep`).
 //!
 //! Every swap compares the fleet's record and the registry's incarnation with what was read, as
 //! those of a lease do. So no earlier one changes a registry that has forgotten something since.
@@ -85,7 +89,7 @@
 //! | an answer is lost, or the worker ends before it has put a block in place | the block |
 //! | the server stops cleanly | what is left of a block after which another server has reserved one |
 //! | that stop does not reach the registry, or a generation has begun since | what is left of two blocks at most |
-//! | the registry may have forgotten something, and the tag has a jump | the jumps |
+//! | the registry may have forgotten something, and the tag jumps | the jumps |
 //! | a session takes over values | what is left of two blocks at most, and what lies below its wish |
 //! | a transaction rolls back | what it has drawn, as with a sequence |
 //!
@@ -100,7 +104,7 @@
 //! - Two registries that both take writes.
 //! - A copy of a running server's memory. Both draw the same values from up to two blocks.
 //!
-//! [`TagRecord::jump`]: crate::registry::TagRecord::jump
+//! [`TagRecord::jumps`]: crate::registry::TagRecord::jumps
 //! [`TagRecord::restored`]: crate::registry::TagRecord::restored
 
 mod directory;
@@ -124,6 +128,10 @@ pub const LONGEST_BLOCK: u32 = 10_000_000;
 /// How far one call of a server can raise a tag's next value: a thousand of the longest blocks. An
 /// operator can raise it further.
 pub const FARTHEST: i64 = 1000 * LONGEST_BLOCK as i64;
+
+/// How many values a tag jumps ahead at a time. This never changes, because a change could be
+/// forgotten.
+pub const JUMP: i64 = 1_000_000_000;
 
 /// Where values end. No block reaches this value, which is the last one of a `bigint`.
 pub const END: i64 = i64::MAX;

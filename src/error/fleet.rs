@@ -106,8 +106,8 @@ pub fn supply_notice(notice: &SupplyNotice) -> (PgLogLevel, Report) {
         SupplyNotice::NoJump(tag) => warned(
             "A tag has stopped",
             format!(
-                "tag \"{tag}\" gives no values, because the registry may have lost some, and the tag's \"jump\" is not \
-             set; set its next_value in the registry"
+                "tag \"{tag}\" gives no values, because the registry may have lost some, and the tag does not jump; \
+             set its next_value in the registry"
             ),
         ),
         SupplyNotice::TooFar { tag, from } => warned(

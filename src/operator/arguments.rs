@@ -121,29 +121,13 @@ pub struct TagValues {
     /// Most values of a block, up to 10000000 [new tag: 1000000]
     #[arg(long, value_name = "COUNT")]
     pub greatest_step: Option<u32>,
-    /// How many greatest steps the tag jumps ahead when the registry may have lost blocks, or
-    /// "none", with which it stops then [new tag: none]
-    #[arg(long, value_name = "COUNT", value_parser = parse_jump, verbatim_doc_comment)]
-    pub jump: Option<Jump>,
+    /// Whether the tag jumps ahead by 1000000000 when the registry may have lost blocks; with
+    /// "false", it stops then [new tag: false]
+    #[arg(long, value_name = "BOOLEAN", verbatim_doc_comment)]
+    pub jumps: Option<bool>,
     /// What the values are for
     #[arg(long, value_name = "TEXT")]
     pub description: Option<String>,
-}
-
-/// A tag's jump, in greatest steps.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Jump(pub Option<u32>);
-
-/// The most greatest steps that a tag can jump: what PostgreSQL's `integer` holds.
-const MOST_JUMP: u32 = i32::MAX.unsigned_abs();
-
-fn parse_jump(text: &str) -> Result<Jump, String> {
-    if text == "none" {
-        return Ok(Jump(None));
-    }
-    let jump = text.parse().ok().filter(|jump| (1..=MOST_JUMP).contains(jump));
-    jump.map(|jump| Jump(Some(jump)))
-        .ok_or_else(|| format!("\"{text}\" is not from 1 to {MOST_JUMP}, and not \"none\""))
 }
 
 fn parse_tag(text: &str) -> Result<snowflake_core::tag::Tag, String> {
@@ -337,7 +321,7 @@ pub enum Command {
     ///
     /// A generation begins: no number is leased anew until all leases that may be lost have ended
     /// (a freeze: 12 minutes by default). Servers generate ids until their leases end. Restart none
-    /// of them before the end of the freeze. Tags with a jump jump ahead, by one more jump for each
+    /// of them before the end of the freeze. Tags that jump go ahead, by one more jump for each
     /// second since they were written: --dry-run shows how far. Others stop, until you set their
     /// next value.
     ///
@@ -453,7 +437,7 @@ pub enum Command {
     /// of the others in what took over, a standby or a backup. A next value that is too low gives
     /// values twice, and no error reports it. Servers draw the rest of their blocks first.
     ///
-    /// A --jump must be more than the registry can lose, and makes long numbers.
+    /// Where numbers need not be short, --jumps true lets the tag go on without you.
     #[command(verbatim_doc_comment)]
     SetTag {
         /// The tag's name
@@ -592,7 +576,7 @@ mod tests {
             ("reserve 5 tomorrow", "is not an instant with its zone; write it as"),
             ("lost --lease 10min --skew 1min --uuid 5", "is not a uuid; write it as"),
             ("lost --lease 10min", "--skew"),
-            ("create-tag x --jump 0", "is not from 1 to 2147483647"),
+            ("create-tag x --jumps 5", "invalid value '5'"),
             ("open --moved --not-moved", "cannot be used with"),
             ("set-loses-nothing", "<BOOLEAN>"),
             ("set-tag", "<TAG>"),
@@ -608,9 +592,9 @@ mod tests {
     fn negative_numbers_are_values() {
         let Command::SetRange { first, last, .. } = parse("set-range -1 5").unwrap() else { panic!() };
         assert_eq!((first, last), (-1, 5));
-        let Command::CreateTag { values, .. } = parse("create-tag x --next-value -5 --jump none").unwrap() else {
+        let Command::CreateTag { values, .. } = parse("create-tag x --next-value -5 --jumps false").unwrap() else {
             panic!()
         };
-        assert_eq!((values.next_value, values.jump), (Some(-5), Some(Jump(None))));
+        assert_eq!((values.next_value, values.jumps), (Some(-5), Some(false)));
     }
 }

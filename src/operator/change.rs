@@ -354,7 +354,7 @@ mod tests {
             Operation::ResetSettings,
             Operation::SetLosesNothing { loses_nothing: true },
             Operation::DropTag { tag },
-            Operation::SetTag { tag, next: Some(5000), least: None, greatest: None, jump: None },
+            Operation::SetTag { tag, next: Some(5000), least: None, greatest: None, jumps: None },
         ] {
             let report = perform(&store, operation, NOW).unwrap_err();
             assert_eq!(report.code, Exit::Usage, "{report}");

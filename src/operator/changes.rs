@@ -314,7 +314,7 @@ mod tests {
         assert!(matches!(outcome, Outcome::Restored(_)));
         let records: Vec<_> = changes.iter().map(|changed| changed.record.as_str()).collect();
         assert!(records.contains(&"fleet \"shop\"") && records.contains(&"tag \"parcels\""), "{records:?}");
-        // The tag without a jump stays.
+        // The tag that does not jump stays.
         assert!(!records.contains(&"tag \"invoices\""), "{records:?}");
         // Closed meanwhile, and open again.
         let store = Rehearsal::new(Reading { numbers: BTreeMap::new(), ..reading() });

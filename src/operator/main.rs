@@ -200,7 +200,7 @@ impl Session {
                     tag,
                     next: values.next_value.unwrap_or(NEW_TAG_NEXT),
                     steps: (values.least_step.unwrap_or(least), values.greatest_step.unwrap_or(greatest)),
-                    jump: values.jump.and_then(|jump| jump.0),
+                    jumps: values.jumps.unwrap_or(false),
                 };
                 let more = values.description.as_ref().map_or(Vec::new(), |new| described(tag, None, new));
                 self.perform_described(&operation, (tag, &values), &more, changing, has_person)?
@@ -316,12 +316,12 @@ impl Session {
     }
 
     fn set_tag(&mut self, tag: Tag, values: &TagValues, changing: Changing, has_person: bool) -> Result<Said, Report> {
-        let TagValues { next_value, least_step, greatest_step, jump, description } = values;
+        let TagValues { next_value, least_step, greatest_step, jumps, description } = values;
         let more = match description {
             Some(new) => described(tag, self.registry.descriptions().map_err(failed)?.remove(&tag), new),
             None => Vec::new(),
         };
-        let is_of_record = next_value.is_some() || least_step.is_some() || greatest_step.is_some() || jump.is_some();
+        let is_of_record = next_value.is_some() || least_step.is_some() || greatest_step.is_some() || jumps.is_some();
         if let Some(description) = description.as_ref().filter(|_| !is_of_record) {
             if !self.registry.read(&Wanted::tags(vec![tag])).map_err(failed)?.tags.contains_key(&tag) {
                 return Err(words::refusal(&Refusal::NoSuchTag { tag }, &self.fleet));
@@ -333,13 +333,8 @@ impl Session {
             self.describe(tag, description, false)?;
             return Ok(told.done());
         }
-        let operation = Operation::SetTag {
-            tag,
-            next: *next_value,
-            least: *least_step,
-            greatest: *greatest_step,
-            jump: jump.map(|jump| jump.0),
-        };
+        let operation =
+            Operation::SetTag { tag, next: *next_value, least: *least_step, greatest: *greatest_step, jumps: *jumps };
         self.perform_described(&operation, (tag, values), &more, changing, has_person)
     }
 

@@ -18,7 +18,7 @@ pub const TAG: TagRecord = TagRecord {
     id: 1,
     next: 4001,
     steps: (1000, 1_000_000),
-    jump: None,
+    jumps: false,
     nonce: 5,
     generation: 3,
     written_ms: NOW_MS - 60_000,
@@ -63,7 +63,7 @@ pub fn reading() -> Reading {
         ]
         .map(|(worker, record)| (NumberKey::new(None, worker), record))
         .into(),
-        tags: [("invoices", TAG), ("parcels", TagRecord { id: 2, next: 1, jump: Some(1000), ..TAG })]
+        tags: [("invoices", TAG), ("parcels", TagRecord { id: 2, next: 1, jumps: true, ..TAG })]
             .map(|(name, record)| (Tag::new(name).unwrap(), record))
             .into(),
         incarnation: INCARNATION,

@@ -180,7 +180,7 @@ const TAG_COLUMNS: [Column; 7] = [
     Column::Cut("TAG", 16),
     Column::Number("NEXT VALUE"),
     Column::Text("STEPS"),
-    Column::Number("JUMP"),
+    Column::Text("JUMPS"),
     Column::Text("STATE"),
     Column::Text("WRITTEN"),
     Column::Cut("DESCRIPTION", 12),
@@ -193,7 +193,7 @@ fn tag_row(tag: Tag, record: &TagRecord, view: &View) -> Vec<String> {
         tag.to_string(),
         record.next.to_string(),
         format!("{} to {}", record.steps.0, record.steps.1),
-        words::jump(record.jump),
+        if record.jumps { "yes" } else { "no" }.to_owned(),
         if is_well { state.name().to_owned() } else { state.name().to_uppercase() },
         ago(view.reading.now_ms, record.written_ms),
         view.descriptions.get(&tag).cloned().unwrap_or_default(),
@@ -349,10 +349,9 @@ parcels            1  1000 to 1000000  1000  open   1 min ago
         };
         view.reading.numbers.insert(NumberKey::new(Some(31), (1 << 31) - 1), far);
         let tag = Tag::new(&"t".repeat(63)).unwrap();
-        view.reading.tags.insert(
-            tag,
-            TagRecord { next: i64::MIN, jump: Some(i32::MAX as u32), steps: (10_000_000, 10_000_000), ..TAG },
-        );
+        view.reading
+            .tags
+            .insert(tag, TagRecord { next: i64::MIN, jumps: true, steps: (10_000_000, 10_000_000), ..TAG });
         view.descriptions.insert(tag, long("what for\n"));
         (view.address, view.fleet) = (long("host"), long("shop"));
         let said = show(&view, true);
@@ -383,7 +382,7 @@ parcels            1  1000 to 1000000  1000  open   1 min ago
         has(
             &object["tags"][0],
             json!({
-                "tag": "invoices", "next_value": 4001, "least_step": 1000, "greatest_step": 1_000_000, "jump": null,
+                "tag": "invoices", "next_value": 4001, "least_step": 1000, "greatest_step": 1_000_000, "jumps": false,
                 "state": "open", "generation": 3, "written_ms": NOW_MS - 60_000, "returnable_from": i64::MAX.to_string(),
                 "description": "invoice numbers",
             }),

@@ -247,7 +247,7 @@ impl View {
             TagState::Ended
         } else if record.generation >= self.generation() {
             TagState::Open
-        } else if record.jump.is_none() {
+        } else if !record.jumps {
             TagState::Stopped
         } else {
             TagState::Jumps
@@ -330,7 +330,7 @@ mod tests {
     #[test]
     fn a_tag_stops_where_the_registry_may_have_lost_blocks() {
         let mut view = view();
-        let jumping = TagRecord { jump: Some(1), ..TAG };
+        let jumping = TagRecord { jumps: true, ..TAG };
         let states = |view: &View| [TAG, jumping].map(|record| view.tag_state(&record));
         assert_eq!(states(&view), [TagState::Open, TagState::Open]);
         view.reading.fleet.generation += 1;

@@ -5,7 +5,7 @@
 
 use snowflake_core::operate::{JumpedTag, KEPT_AHEAD_MS, Outcome, Refusal, Restored};
 use snowflake_core::registry::{Fleet, NumberKey, TagRecord};
-use snowflake_core::segment::END;
+use snowflake_core::segment::{END, JUMP};
 use snowflake_core::tag::Tag;
 
 use crate::instant::Shown;
@@ -28,11 +28,6 @@ pub fn number(number: NumberKey) -> String {
 /// Writes a uuid as PostgreSQL does.
 pub fn uuid(uuid: u128) -> String {
     uuid::Uuid::from_u128(uuid).to_string()
-}
-
-/// Writes a tag's jump.
-pub fn jump(jump: Option<u32>) -> String {
-    jump.map_or_else(|| "none".to_owned(), |jump| jump.to_string())
 }
 
 /// Says what a change brings about that its values do not show: a sentence or more in each line.
@@ -122,7 +117,7 @@ pub fn consequence(outcome: &Outcome, before: Option<&Fleet>) -> Vec<String> {
             if (record.next, record.generation) != (was.next, was.generation) {
                 said.push(goes_on(*tag, was, record));
             }
-            if record.jump != was.jump {
+            if record.jumps != was.jumps {
                 said.push(on_loss(record));
             }
         }
@@ -168,12 +163,9 @@ fn goes_on(tag: Tag, was: &TagRecord, record: &TagRecord) -> String {
 
 /// Says what a tag does when the registry may have lost blocks.
 fn on_loss(record: &TagRecord) -> String {
-    match record.jump {
-        Some(jump) => format!(
-            "When the registry may have lost blocks, the tag jumps ahead by {} values.",
-            u64::from(jump) * u64::from(record.steps.1)
-        ),
-        None => {
+    match record.jumps {
+        true => format!("When the registry may have lost blocks, the tag jumps ahead by {JUMP} values."),
+        false => {
             "When the registry may have lost blocks, the tag gives no values until you set its next value.".to_owned()
         }
     }
@@ -290,7 +282,7 @@ pub fn refusal(refusal: &Refusal, fleet: &str) -> Report {
                 refused(format!("registry may have lost leases of fleet \"{fleet}\", which no server has noted yet"))
                     .detail(
                         "It has failed over, or was restored, since the fleet's record was written. This command would \
-                         hide that, or a tag would stop or jump at once, or jump too little.",
+                         hide that, or a tag would stop or jump at once.",
                     );
             let restored = command("restored");
             report.hint(match is_closed {
@@ -419,9 +411,6 @@ pub fn refusal(refusal: &Refusal, fleet: &str) -> Report {
                 .detail(format!("A block has from {} to {} values.", allowed.start(), allowed.end()))
                 .hint("Give steps within that range, and a least one that is not above the greatest one.")
         }
-        Refusal::JumpOutside { jump, allowed } => refused(format!("a tag cannot jump {jump} greatest steps"))
-            .detail(format!("It can jump from {} to {}.", allowed.start(), allowed.end()))
-            .hint("Give a number within that range, or none."),
         Refusal::NextLowered { tag, next, least } => {
             refused(format!("next value of tag \"{tag}\" cannot be lowered from {least} to {next}"))
                 .detail("Servers have had the values before it.")
@@ -432,7 +421,7 @@ pub fn refusal(refusal: &Refusal, fleet: &str) -> Report {
                 ))
         }
         Refusal::NeedsNext { tag, least } => refused(format!("tag \"{tag}\" needs a next value, too"))
-            .detail("The registry may have lost values of it, and it had no jump then.")
+            .detail("The registry may have lost values of it, and it did not jump then.")
             .hint(format!("Give --next-value as well, above all values that servers have had, and {least} at least.")),
         Refusal::NothingToSet => {
             refused("nothing to set was given").hint("The command's --help lists what can be set.")
@@ -463,7 +452,7 @@ fn capitalized(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use snowflake_core::operate::{JUMPS, LEASES_MS, SKEWS_MS, STEPS};
+    use snowflake_core::operate::{LEASES_MS, SKEWS_MS, STEPS};
 
     use crate::samples::{NOW_MS, TAG, fleet};
 
@@ -515,7 +504,6 @@ mod tests {
             Refusal::TagExists { tag: tag() },
             Refusal::NoSuchTag { tag: tag() },
             Refusal::StepsOutside { steps: (5, 4), allowed: STEPS },
-            Refusal::JumpOutside { jump: 0, allowed: JUMPS },
             Refusal::NextLowered { tag: tag(), next: 1, least: 4001 },
             Refusal::NeedsNext { tag: tag(), least: 4001 },
             Refusal::NothingToSet,
@@ -527,7 +515,7 @@ mod tests {
 
     /// What is said of each outcome, beside its values. Nothing is said where the list is empty.
     fn consequences() -> Vec<(Outcome, &'static [&'static str])> {
-        let jumping = TagRecord { jump: Some(10), next: 5000, steps: (10, 100), ..TAG };
+        let jumping = TagRecord { jumps: true, next: 5000, steps: (10, 100), ..TAG };
         let limits = |longest_ms, skew_ms| Outcome::LimitsSet {
             longest_ms,
             skew_ms,
@@ -578,7 +566,7 @@ mod tests {
             (Outcome::TagCreated { tag: tag(), record: TAG }, &["no values until you set its next value"]),
             (
                 set(TAG, jumping),
-                &["never gives the values from 4001 to 4999. This cannot", "jumps ahead by 1000 values"],
+                &["never gives the values from 4001 to 4999. This cannot", "jumps ahead by 1000000000 values"],
             ),
             (set(TAG, TagRecord { next: END, ..TAG }), &["ends, and never gives a value again"]),
             // It had stopped there.

@@ -230,7 +230,7 @@ mod tests {
 
     const SEVEN: &str = r#"{"cluster_name":"","count":"1","from_ms":10,"generation":1,"holder":"00000000-0000-0000-0000-0000000000aa","host":"a","nonce":"3","offset_ms":0,"port":1,"renewed_ms":0,"server":"5","until_ms":20,"version":"1"}"#;
 
-    const ORDERS: &str = r#"{"next_value": 1, "least_step": 5, "greatest_step": 50, "jump": null, "generation": 1,
+    const ORDERS: &str = r#"{"next_value": 1, "least_step": 5, "greatest_step": 50, "jumps": false, "generation": 1,
         "written_ms": 0, "returnable_from": 9, "id": "1", "nonce": "4", "description": "y"}"#;
 
     /// Makes a registry that has read these records.

@@ -348,7 +348,7 @@ mod tests {
         "renewed_ms": 5, "offset_ms": -6}"#;
 
     const TAG: &str = r#"{"tag": "orders", "id": 1, "next_value": 100, "least_step": 10, "greatest_step": 1000,
-        "jump": null, "nonce": 50, "generation": 1, "written_ms": 7, "returnable_from": 9223372036854775807}"#;
+        "jumps": false, "nonce": 50, "generation": 1, "written_ms": 7, "returnable_from": 9223372036854775807}"#;
 
     fn rows(values: &[[Option<&str>; 2]]) -> Rows {
         let mut rows = Rows::default();
@@ -378,7 +378,7 @@ mod tests {
         let number = read.numbers[&NumberKey::new(None, 4)];
         assert_eq!((number.nonce, number.offset_ms, number.holder), (u64::MAX, -6, uuid));
         let tag = read.tags[&Tag::new("orders").unwrap()];
-        assert_eq!((tag.next, tag.steps, tag.jump, tag.returnable), (100, (10, 1000), None, i64::MAX));
+        assert_eq!((tag.next, tag.steps, tag.jumps, tag.returnable), (100, (10, 1000), false, i64::MAX));
     }
 
     #[test]
@@ -404,7 +404,7 @@ mod tests {
                     let left_out = without(&record, name);
                     records[at] = &left_out;
                     let may_be_null =
-                        ["layout", "backup", "first_worker", "last_worker", "jump", "name", "returnable_from"];
+                        ["layout", "backup", "first_worker", "last_worker", "jumps", "name", "returnable_from"];
                     assert_eq!(read(records).is_ok(), may_be_null.contains(&name.as_str()), "{name}");
                 }
             }
@@ -504,7 +504,7 @@ mod tests {
             id: 1 << 63,
             next: -5,
             steps: (10, 1000),
-            jump: Some(5),
+            jumps: true,
             nonce: 50,
             generation: 1,
             written_ms: 7,

@@ -256,8 +256,8 @@ pub(crate) struct TagRow {
     next_value: Int<i64>,
     least_step: UpTo<LONGEST_BLOCK>,
     greatest_step: UpTo<LONGEST_BLOCK>,
-    /// `None`: it stops where it would jump.
-    jump: Option<UpTo<{ u32::MAX }>>,
+    #[serde(default)]
+    jumps: bool,
     nonce: Bits,
     generation: Int<u64>,
     written_ms: Int<i64>,
@@ -291,7 +291,7 @@ impl From<&TagRecord> for TagRow {
             next_value: Int(record.next),
             least_step: UpTo(record.steps.0),
             greatest_step: UpTo(record.steps.1),
-            jump: record.jump.map(UpTo),
+            jumps: record.jumps,
             nonce: Bits(record.nonce),
             generation: Int(record.generation),
             written_ms: Int(record.written_ms),
@@ -306,7 +306,7 @@ impl From<TagRow> for TagRecord {
             id: row.id.0,
             next: row.next_value.0,
             steps: (row.least_step.0, row.greatest_step.0),
-            jump: row.jump.map(|jump| jump.0),
+            jumps: row.jumps,
             nonce: row.nonce.0,
             generation: row.generation.0,
             written_ms: row.written_ms.0,

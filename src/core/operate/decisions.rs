@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{JUMPS, JumpedTag, KEPT_AHEAD_MS, LEASES_MS, Operation, Outcome, Refusal, Restored, SKEWS_MS, STEPS};
+use super::{JumpedTag, KEPT_AHEAD_MS, LEASES_MS, Operation, Outcome, Refusal, Restored, SKEWS_MS, STEPS};
 use crate::identity::Identity;
 use crate::layout::{Field, Layout};
 use crate::registry::{
@@ -154,22 +154,22 @@ pub fn decide(
         Operation::Lost { lease_ms, skew_ms, uuid } => made_anew(began, reading, lease_ms, skew_ms, uuid, random),
         Operation::Reserve { number, until_ms, force } => reserve(reading, number, until_ms, force, random),
         Operation::DropNumbers { before_ms } => drop_numbers(began, reading, before_ms, random),
-        Operation::CreateTag { tag, next, steps, jump } => {
+        Operation::CreateTag { tag, next, steps, jumps } => {
             check_open(&fleet)?;
-            check_tag(steps, jump)?;
+            check_steps(steps)?;
             if reading.tags.contains_key(&tag) {
                 return Err(Refusal::TagExists { tag });
             }
             check_noted(reading)?;
             let generation = fleet.generation;
             let (id, nonce, written_ms) = (random(), random(), reading.now_ms);
-            let record = TagRecord { id, next, steps, jump, nonce, generation, written_ms, returnable: END };
+            let record = TagRecord { id, next, steps, jumps, nonce, generation, written_ms, returnable: END };
             Ok(of_tag(tag, None, Some(record), Outcome::TagCreated { tag, record }))
         }
-        Operation::SetTag { tag, next, least, greatest, jump } => {
+        Operation::SetTag { tag, next, least, greatest, jumps } => {
             check_open(&fleet)?;
             let was = *reading.tags.get(&tag).ok_or(Refusal::NoSuchTag { tag })?;
-            let wish = Wish { next, least, greatest, jump };
+            let wish = Wish { next, least, greatest, jumps };
             let record = changed_tag(began, reading, tag, &was, &wish, random)?;
             Ok(of_tag(tag, Some(was.nonce), Some(record), Outcome::TagSet { tag, was, record }))
         }
@@ -394,7 +394,7 @@ fn restored(
         changes.push(Change::Number { number: *number, was: Some(record.nonce), record: cut });
     }
     for (tag, record) in &reading.tags {
-        if record.jump.is_none() {
+        if !record.jumps {
             outcome.stopped.push((*tag, record.next));
         } else if !began.has_raised(*tag, record)
             && let Some(raised) = record.restored(&new, now_ms, random())
@@ -562,14 +562,11 @@ fn drop_numbers(
     Ok(Decision { changes, is_last, outcome })
 }
 
-fn check_tag(steps: (u32, u32), jump: Option<u32>) -> Result<(), Refusal> {
+fn check_steps(steps: (u32, u32)) -> Result<(), Refusal> {
     if !STEPS.contains(&steps.0) || !STEPS.contains(&steps.1) || steps.0 > steps.1 {
         return Err(Refusal::StepsOutside { steps, allowed: STEPS });
     }
-    match jump.filter(|jump| !JUMPS.contains(jump)) {
-        Some(jump) => Err(Refusal::JumpOutside { jump, allowed: JUMPS }),
-        None => Ok(()),
-    }
+    Ok(())
 }
 
 /// What is changed of a tag ([`Operation::SetTag`]).
@@ -577,7 +574,7 @@ struct Wish {
     next: Option<i64>,
     least: Option<u32>,
     greatest: Option<u32>,
-    jump: Option<Option<u32>>,
+    jumps: Option<bool>,
 }
 
 fn changed_tag(
@@ -588,39 +585,25 @@ fn changed_tag(
     wish: &Wish,
     random: &mut dyn FnMut() -> u64,
 ) -> Result<TagRecord, Refusal> {
-    let Wish { next, least, greatest, jump } = *wish;
-    if next.is_none() && least.is_none() && greatest.is_none() && jump.is_none() {
+    let Wish { next, least, greatest, jumps } = *wish;
+    if next.is_none() && least.is_none() && greatest.is_none() && jumps.is_none() {
         return Err(Refusal::NothingToSet);
     }
     let steps = (least.unwrap_or(was.steps.0), greatest.unwrap_or(was.steps.1));
-    let jump = match jump {
-        Some(jump) => jump,
-        // The registry may forget as many values as before, in more blocks.
-        None if steps.1 < was.steps.1 && steps.1 > 0 => was.jump.map(|jump| {
-            let values = u64::from(jump) * u64::from(was.steps.1);
-            values.div_ceil(steps.1.into()).min(u64::from(*JUMPS.end())) as u32
-        }),
-        None => was.jump,
-    };
-    check_tag(steps, jump)?;
+    let jumps = jumps.unwrap_or(was.jumps);
+    check_steps(steps)?;
     let fleet = &reading.fleet;
     let is_behind = was.generation < fleet.generation;
     // With another nonce, no server's change that is under way undoes this.
-    let mut changed = TagRecord { steps, jump, nonce: random(), ..*was };
-    if was.jump.is_some() && jump.is_some() {
-        if changed.jump_values() < was.jump_values() {
-            // The jump of the generation that the next server begins would be shorter.
-            check_noted(reading)?;
-        }
-        if is_behind {
-            // What is set must not take the place of the jumps that are due.
-            let (next, generation) = (was.next_in(fleet), fleet.generation);
-            changed = TagRecord { next, generation, written_ms: reading.now_ms, returnable: END, ..changed };
-        }
+    let mut changed = TagRecord { steps, jumps, nonce: random(), ..*was };
+    if was.jumps && jumps && is_behind {
+        // What is set must not take the place of the jumps that are due.
+        let (next, generation) = (was.next_in(fleet), fleet.generation);
+        changed = TagRecord { next, generation, written_ms: reading.now_ms, returnable: END, ..changed };
     }
     let Some(next) = next else {
-        let has_stopped = was.jump.is_none() && (is_behind || !is_noted(reading));
-        let needs_next = has_stopped && jump.is_some();
+        let has_stopped = !was.jumps && (is_behind || !is_noted(reading));
+        let needs_next = has_stopped && jumps;
         return if needs_next { Err(Refusal::NeedsNext { tag, least: was.next }) } else { Ok(changed) };
     };
     check_generation(began, fleet)?;

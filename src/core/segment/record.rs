@@ -1,7 +1,7 @@
 //! Which block a tag's record gives, and what it takes back: each a function of what was read, and
 //! of nothing else.
 
-use super::{Block, END, FARTHEST};
+use super::{Block, END, FARTHEST, JUMP};
 use crate::registry::{Fleet, TagRecord};
 use crate::tag::Tag;
 
@@ -51,7 +51,7 @@ pub enum Grant {
     Unknown,
     /// No value is left before [`END`].
     Ended,
-    /// The registry may have forgotten something, and the tag has no [`TagRecord::jump`].
+    /// The registry may have forgotten something, and the tag does not jump ([`TagRecord::jumps`]).
     NoJump,
     /// The tag lies below what the server has had, so the registry has forgotten something.
     Forgot,
@@ -77,13 +77,8 @@ pub struct Return {
 impl TagRecord {
     /// Returns how often the tag has to jump ahead before it is used under this record of the
     /// fleet: once for each generation, because a jump may be forgotten, too.
-    fn jumps(&self, fleet: &Fleet) -> i64 {
+    fn due(&self, fleet: &Fleet) -> i64 {
         i64::try_from(fleet.generation.saturating_sub(self.generation)).unwrap_or(i64::MAX)
-    }
-
-    /// Returns how far the tag jumps ahead at a time, in values.
-    pub fn jump_values(&self) -> Option<i64> {
-        self.jump.map(|jump| i64::from(jump).saturating_mul(self.steps.1.into()))
     }
 
     /// Decides what a server gets when the registry's clock shows `now_ms`, and returns the record
@@ -92,22 +87,22 @@ impl TagRecord {
         if ask.id.is_some_and(|id| id != self.id) {
             return (Grant::Unknown, None);
         }
-        let jumps = self.jumps(fleet);
+        let due = self.due(fleet);
         // If the tag has jumped since the server had its values, that was for this.
-        if jumps == 0 && self.next < ask.above && self.generation <= ask.generation {
+        if due == 0 && self.next < ask.above && self.generation <= ask.generation {
             return (Grant::Forgot, None);
         }
-        let next = match (jumps, self.jump_values()) {
+        let next = match (due, self.jumps) {
             (0, _) => self.next,
             // Also if nothing is asked for: an operator should know before the blocks are used up.
             // What the server has had is noted, so that the operator cannot set less.
-            (_, None) => {
+            (_, false) => {
                 // As much as one call may raise a tag; the next look adds to it.
                 let next = ask.above.min(self.next.saturating_add(FARTHEST));
                 let told = Self { next, nonce: ask.nonce, written_ms: now_ms, ..*self };
                 return (Grant::NoJump, Some(told).filter(|told| told.next > self.next));
             }
-            (_, Some(jump)) => self.next.saturating_add(jump.saturating_mul(jumps)),
+            (_, true) => self.next_in(fleet),
         };
         let Some(step) = ask.step else { return (Grant::Known, None) };
         // A wish is not history: it must not count as values that were lost.
@@ -133,16 +128,17 @@ impl TagRecord {
         (Grant::Block { id: self.id, steps: self.steps, block, generation: fleet.generation, skipped }, Some(new))
     }
 
-    /// Returns the first value that the tag gives under this record of the fleet, as far as it has
-    /// a [`jump`](Self::jump): after the jumps that are due.
+    /// Returns the first value that the tag gives under this record of the fleet, if it
+    /// [jumps](Self::jumps): after the jumps that are due.
     pub fn next_in(&self, fleet: &Fleet) -> i64 {
-        let values = self.jump_values().unwrap_or(0).saturating_mul(self.jumps(fleet));
-        self.next.saturating_add(values)
+        let due = if self.jumps { self.due(fleet) } else { 0 };
+        self.next.saturating_add(JUMP.saturating_mul(due))
     }
 
     /// Returns the record that an operator writes before the generation of `fleet` begins, because
-    /// the registry was restored, when the registry's clock shows `now_ms`. `None` without a
-    /// [`jump`](Self::jump): the tag then gives nothing until an operator sets its next value.
+    /// the registry was restored, when the registry's clock shows `now_ms`. `None` if
+    /// the tag does not [jump](Self::jumps): it then gives nothing until an operator sets its next
+    /// value.
     ///
     /// The backup may lack generations in which the tag has jumped already, and nothing tells how
     /// many. So the tag jumps once for each second since, and for each by which clocks may be
@@ -156,9 +152,9 @@ impl TagRecord {
     pub fn restored(&self, fleet: &Fleet, now_ms: i64, nonce: u64) -> Option<Self> {
         let age_ms = now_ms.saturating_sub(self.written_ms).saturating_add(fleet.skew_ms).max(0);
         let seconds = age_ms / 1000 + i64::from(age_ms % 1000 > 0);
-        let next = i128::from(self.next) + i128::from(self.jump_values()?) * i128::from(seconds);
+        let next = i128::from(self.next) + i128::from(JUMP) * i128::from(seconds);
         let next = i64::try_from(next).unwrap_or(END);
-        Some(Self { next, nonce, written_ms: now_ms, ..*self })
+        self.jumps.then_some(Self { next, nonce, written_ms: now_ms, ..*self })
     }
 
     /// Returns the record with what a server gives back, or `None` if a block was reserved, or a
@@ -204,7 +200,7 @@ mod tests {
         id: 1,
         next: 100,
         steps: (10, 1000),
-        jump: Some(1000),
+        jumps: true,
         nonce: 50,
         generation: FLEET.generation,
         written_ms: WRITTEN_MS,
@@ -268,14 +264,14 @@ mod tests {
             let now_ms = WRITTEN_MS + age_ms;
             let fleet = Fleet { skew_ms, ..next };
             let record = RECORD.restored(&fleet, now_ms, 51).unwrap();
-            let raised = 100 + seconds * 1_000_000;
+            let raised = 100 + seconds * JUMP;
             assert_eq!(record, TagRecord { next: raised, nonce: 51, written_ms: now_ms, ..RECORD });
             // It also jumps for the generation, once that has begun.
-            assert_eq!(record.next_in(&fleet), raised + 1_000_000);
-            assert_eq!(block(record.answer(&ask(10), &fleet, NOW_MS).0), (raised + 1_000_000, 10, 1_000_000));
+            assert_eq!(record.next_in(&fleet), raised + JUMP);
+            assert_eq!(block(record.answer(&ask(10), &fleet, NOW_MS).0), (raised + JUMP, 10, JUMP));
         }
         assert_eq!(RECORD.restored(&next, i64::MAX, 51).unwrap().next, END);
-        let stopped = TagRecord { jump: None, ..RECORD };
+        let stopped = TagRecord { jumps: false, ..RECORD };
         assert_eq!((stopped.restored(&next, NOW_MS, 51), stopped.next_in(&next)), (None, 100));
     }
 
@@ -284,7 +280,7 @@ mod tests {
         for generations in [1, 2, 5] {
             let fleet = Fleet { generation: FLEET.generation + generations, ..FLEET };
             let (grant, record) = RECORD.answer(&ask(10), &fleet, NOW_MS);
-            assert_eq!(block(grant).2, generations as i64 * 1_000_000);
+            assert_eq!(block(grant).2, generations as i64 * JUMP);
             // It does not jump again.
             let record = record.unwrap();
             assert_eq!(block(record.answer(&ask(10), &fleet, NOW_MS).0), (record.next, 10, 0));
@@ -293,7 +289,7 @@ mod tests {
 
     #[test]
     fn a_tag_without_a_jump_gives_nothing_in_a_new_generation() {
-        let (record, fleet) = (TagRecord { jump: None, ..RECORD }, Fleet { generation: 6, ..FLEET });
+        let (record, fleet) = (TagRecord { jumps: false, ..RECORD }, Fleet { generation: 6, ..FLEET });
         assert_eq!(record.answer(&ask(10), &fleet, NOW_MS), (Grant::NoJump, None));
         let look = Ask { step: None, above: 130, ..ask(10) };
         let told = TagRecord { next: 130, nonce: look.nonce, written_ms: NOW_MS, ..record };
@@ -309,9 +305,8 @@ mod tests {
         assert_eq!(RECORD.answer(&Ask { step: None, ..beyond }, &FLEET, NOW_MS), (Grant::Forgot, None));
         assert_eq!(RECORD.answer(&Ask { step: None, ..ask(10) }, &FLEET, NOW_MS), (Grant::Known, None));
         // A generation has begun since. The tag jumps, or has done so, at least to what is known.
-        let jumped = TagRecord { jump: Some(1), ..RECORD };
-        for above in [1101, 5000] {
-            let (grant, _) = jumped.answer(&Ask { above, ..ask(10) }, &Fleet { generation: 6, ..FLEET }, NOW_MS);
+        for above in [101 + JUMP, 5000 + JUMP] {
+            let (grant, _) = RECORD.answer(&Ask { above, ..ask(10) }, &Fleet { generation: 6, ..FLEET }, NOW_MS);
             assert_eq!(block(grant), (above, 10, above - 100));
         }
         let (grant, _) = RECORD.answer(&Ask { generation: 4, ..beyond }, &FLEET, NOW_MS);
@@ -330,8 +325,8 @@ mod tests {
         assert_eq!(block(record.unwrap().answer(&wish(5000), &FLEET, NOW_MS).0), (5010, 10, 0));
         // It is not lost in a jump, and does not hide one.
         let fleet = Fleet { generation: 6, ..FLEET };
-        assert_eq!(block(RECORD.answer(&wish(5000), &fleet, NOW_MS).0), (1_000_100, 10, 1_000_000));
-        assert_eq!(block(RECORD.answer(&wish(2_000_000), &fleet, NOW_MS).0), (2_000_000, 10, 1_000_000));
+        assert_eq!(block(RECORD.answer(&wish(5000), &fleet, NOW_MS).0), (100 + JUMP, 10, JUMP));
+        assert_eq!(block(RECORD.answer(&wish(2 * JUMP), &fleet, NOW_MS).0), (2 * JUMP, 10, JUMP));
         let beyond = Ask { above: 101, ..wish(5000) };
         assert_eq!(RECORD.answer(&beyond, &FLEET, NOW_MS), (Grant::Forgot, None));
         assert_eq!(RECORD.answer(&Ask { step: None, ..wish(5000) }, &FLEET, NOW_MS), (Grant::Known, None));
@@ -349,8 +344,8 @@ mod tests {
         }
         // A jump is the operator's, and counts from there.
         let fleet = Fleet { generation: 6, ..FLEET };
-        assert_eq!(block(RECORD.answer(&wish(1_000_100 + FARTHEST), &fleet, NOW_MS).0).0, 1_000_100 + FARTHEST);
-        assert_eq!(RECORD.answer(&wish(1_000_101 + FARTHEST), &fleet, NOW_MS), (Grant::TooFar, None));
+        assert_eq!(block(RECORD.answer(&wish(100 + JUMP + FARTHEST), &fleet, NOW_MS).0).0, 100 + JUMP + FARTHEST);
+        assert_eq!(RECORD.answer(&wish(101 + JUMP + FARTHEST), &fleet, NOW_MS), (Grant::TooFar, None));
     }
 
     #[test]

@@ -11,14 +11,14 @@ use std::collections::{BTreeMap, VecDeque};
 use snowflake_core::clock::DAY_MS;
 use snowflake_core::layout::Layout;
 use snowflake_core::operate::{
-    Began, Decision, Failure, JUMPS, JumpedTag, KEPT_AHEAD_MS, LEASES_MS, Operation, Outcome, Refusal, Restored,
-    SKEWS_MS, STEPS, Turn, decide, lost_fleet, new_fleet, prunable_before,
+    Began, Decision, Failure, JumpedTag, KEPT_AHEAD_MS, LEASES_MS, Operation, Outcome, Refusal, Restored, SKEWS_MS,
+    STEPS, Turn, decide, lost_fleet, new_fleet, prunable_before,
 };
 use snowflake_core::registry::{
     Change, DEFAULT_LEASE_MS, DEFAULT_SKEW_MS, Fleet, Incarnation, MOST_CHANGES, NumberKey, NumberRecord, Reading,
     Store, Swap, SwapAnswer, TagRecord, Wanted, WantedNumbers, WantedTags,
 };
-use snowflake_core::segment::{END, LONGEST_BLOCK};
+use snowflake_core::segment::{END, JUMP, LONGEST_BLOCK};
 use snowflake_core::tag::Tag;
 
 const NOW_MS: i64 = 1_800_000_000_000;
@@ -88,7 +88,7 @@ fn tag_record() -> TagRecord {
         id: 40,
         next: 5000,
         steps: (10, 1000),
-        jump: Some(7),
+        jumps: true,
         nonce: 60,
         generation: 1,
         written_ms: NOW_MS - 10_000,
@@ -144,8 +144,8 @@ fn an_operation_reads_what_it_needs() {
     let reserve = Operation::Reserve { number: number(5), until_ms: 0, force: false };
     assert_eq!(reserve.wanted(), Wanted::number(number(5)));
     for operation in [
-        Operation::CreateTag { tag: tag(), next: 1, steps: (1, 1), jump: None },
-        Operation::SetTag { tag: tag(), next: None, least: None, greatest: None, jump: None },
+        Operation::CreateTag { tag: tag(), next: 1, steps: (1, 1), jumps: false },
+        Operation::SetTag { tag: tag(), next: None, least: None, greatest: None, jumps: None },
         Operation::DropTag { tag: tag() },
     ] {
         assert_eq!(operation.wanted(), Wanted::tags(vec![tag()]), "{operation:?}");
@@ -372,7 +372,7 @@ fn a_fleet_is_closed_and_opened() {
 fn tags_and_numbers_of_a_closed_fleet_are_not_changed() {
     let closed = with_tag(Fleet { closed: true, ..fleet() }, tag_record());
     for operation in [
-        create(1, (1, 1), None),
+        create(1, (1, 1), false),
         set(Some(9000), None, None, None),
         Operation::DropTag { tag: tag() },
         reserve(number(5), NOW_MS, false),
@@ -511,13 +511,13 @@ fn a_restore_cuts_leases_that_end_later_than_any_may() {
 
 #[test]
 fn a_restore_moves_tags_that_have_a_jump() {
-    let stopped = TagRecord { jump: None, next: 77, ..tag_record() };
+    let stopped = TagRecord { jumps: false, next: 77, ..tag_record() };
     let other = Tag::new("invoices").unwrap();
     let with_both = Reading { tags: BTreeMap::from([(tag(), tag_record()), (other, stopped)]), ..reading(fleet()) };
     let (done, changes) = of_restored(&restored(None, None), &with_both);
     // Ten seconds, the skew, and the generation that begins.
-    let raised = 5000 + (10 + 60) * 7 * 1000;
-    assert_eq!(done.jumped, [JumpedTag { tag: tag(), from: 5000, to: raised + 7000 }]);
+    let raised = 5000 + (10 + 60) * JUMP;
+    assert_eq!(done.jumped, [JumpedTag { tag: tag(), from: 5000, to: raised + JUMP }]);
     assert_eq!(done.stopped, [(other, 77)]);
     let [Change::Tag { tag: of, was: Some(60), record: Some(record) }, Change::Fleet(_)] = changes.as_slice() else {
         panic!("{changes:?}")
@@ -739,12 +739,12 @@ fn a_number_is_one_of_the_layout() {
     }
 }
 
-fn create(next: i64, steps: (u32, u32), jump: Option<u32>) -> Operation {
-    Operation::CreateTag { tag: tag(), next, steps, jump }
+fn create(next: i64, steps: (u32, u32), jumps: bool) -> Operation {
+    Operation::CreateTag { tag: tag(), next, steps, jumps }
 }
 
-fn set(next: Option<i64>, least: Option<u32>, greatest: Option<u32>, jump: Option<Option<u32>>) -> Operation {
-    Operation::SetTag { tag: tag(), next, least, greatest, jump }
+fn set(next: Option<i64>, least: Option<u32>, greatest: Option<u32>, jumps: Option<bool>) -> Operation {
+    Operation::SetTag { tag: tag(), next, least, greatest, jumps }
 }
 
 /// Returns the record that an operation writes, which is all it writes.
@@ -765,20 +765,16 @@ fn writes_tag(operation: &Operation, reading: &Reading) -> TagRecord {
 
 #[test]
 fn a_tag_is_made() {
-    let record = writes_tag(&create(-5, (1, LONGEST_BLOCK), Some(i32::MAX as u32)), &reading(fleet()));
+    let record = writes_tag(&create(-5, (1, LONGEST_BLOCK), true), &reading(fleet()));
     let TagRecord { id, nonce, .. } = record;
     assert_ne!(id, nonce);
-    let (steps, jump) = ((1, LONGEST_BLOCK), Some(i32::MAX as u32));
+    let (steps, jumps) = ((1, LONGEST_BLOCK), true);
     let (generation, written_ms) = (1, NOW_MS);
-    assert_eq!(record, TagRecord { id, nonce, next: -5, steps, jump, generation, written_ms, returnable: END });
-    refuses(&create(1, (1, 1), None), &with_tag(fleet(), tag_record()), Refusal::TagExists { tag: tag() });
+    assert_eq!(record, TagRecord { id, nonce, next: -5, steps, jumps, generation, written_ms, returnable: END });
+    refuses(&create(1, (1, 1), false), &with_tag(fleet(), tag_record()), Refusal::TagExists { tag: tag() });
     for steps in [(0, 1), (2, 1), (1, LONGEST_BLOCK + 1), (0, 0)] {
         let refusal = Refusal::StepsOutside { steps, allowed: STEPS };
-        refuses(&create(1, steps, None), &reading(fleet()), refusal);
-    }
-    for jump in [0, i32::MAX as u32 + 1] {
-        let refusal = Refusal::JumpOutside { jump, allowed: JUMPS };
-        refuses(&create(1, (1, 1), Some(jump)), &reading(fleet()), refusal);
+        refuses(&create(1, steps, false), &reading(fleet()), refusal);
     }
 }
 
@@ -786,13 +782,13 @@ fn a_tag_is_made() {
 #[test]
 fn nothing_is_said_of_a_tag_before_a_failover_is_noted() {
     let refusal = Refusal::NotNoted { is_closed: false };
-    let create = create(1, (1, 1), None);
+    let create = create(1, (1, 1), false);
     refuses(&create, &failed_over(fleet()), refusal.clone());
     let vouched = Fleet { loses_nothing: true, ..fleet() };
     assert_eq!(writes_tag(&create, &failed_over(vouched)).generation, 1);
-    let stopped = TagRecord { jump: None, ..tag_record() };
+    let stopped = TagRecord { jumps: false, ..tag_record() };
     let failed = |record, fleet| Reading { tags: BTreeMap::from([(tag(), record)]), ..failed_over(fleet) };
-    let (next, jump) = (set(Some(5000), None, None, None), set(None, None, None, Some(Some(5))));
+    let (next, jump) = (set(Some(5000), None, None, None), set(None, None, None, Some(true)));
     refuses(&next, &failed(stopped, fleet()), refusal.clone());
     refuses(&next, &failed(tag_record(), fleet()), refusal);
     refuses(&jump, &failed(stopped, fleet()), Refusal::NeedsNext { tag: tag(), least: 5000 });
@@ -800,7 +796,7 @@ fn nothing_is_said_of_a_tag_before_a_failover_is_noted() {
         writes_tag(&operation, &failed(stopped, vouched));
     }
     // This says nothing of what was lost.
-    writes_tag(&set(None, None, None, Some(Some(8))), &failed(tag_record(), fleet()));
+    writes_tag(&set(None, None, None, Some(false)), &failed(tag_record(), fleet()));
     writes_tag(&set(None, None, Some(500), None), &failed(stopped, fleet()));
 }
 
@@ -820,22 +816,12 @@ fn a_tags_next_value_is_raised() {
 }
 
 #[test]
-fn a_jump_covers_as_many_values_where_the_greatest_step_is_lowered() {
-    for (greatest, jump) in [(500, 14), (999, 8), (1000, 7), (2000, 7), (300, 24)] {
-        let record = writes_tag(&set(None, None, Some(greatest), None), &with_tag(fleet(), tag_record()));
-        assert_eq!((record.steps, record.jump), ((10, greatest), Some(jump)));
+fn a_tags_steps_are_set() {
+    for (least, greatest, steps) in [(None, Some(500), (10, 500)), (Some(5), Some(2000), (5, 2000))] {
+        let record = writes_tag(&set(None, least, greatest, None), &with_tag(fleet(), tag_record()));
         // Nothing else changes.
-        let written = TagRecord { steps: (10, greatest), jump: Some(jump), ..tag_record() };
-        assert_eq!(record, TagRecord { nonce: record.nonce, ..written });
+        assert_eq!(record, TagRecord { steps, nonce: record.nonce, ..tag_record() });
     }
-    let widest = TagRecord { steps: (1, LONGEST_BLOCK), jump: Some(i32::MAX as u32), ..tag_record() };
-    let record = writes_tag(&set(None, None, Some(1), None), &with_tag(fleet(), widest));
-    assert_eq!(record.jump, Some(i32::MAX as u32));
-    let none = TagRecord { jump: None, ..tag_record() };
-    assert_eq!(writes_tag(&set(None, None, Some(500), None), &with_tag(fleet(), none)).jump, None);
-    // The operator's word counts.
-    let record = writes_tag(&set(None, None, Some(500), Some(Some(3))), &with_tag(fleet(), tag_record()));
-    assert_eq!(record.jump, Some(3));
     for (least, greatest, steps) in [
         (None, Some(9), (10, 9)),
         (Some(1001), None, (1001, 1000)),
@@ -845,53 +831,46 @@ fn a_jump_covers_as_many_values_where_the_greatest_step_is_lowered() {
         let refusal = Refusal::StepsOutside { steps, allowed: STEPS };
         refuses(&set(None, least, greatest, None), &with_tag(fleet(), tag_record()), refusal);
     }
-    let refusal = Refusal::JumpOutside { jump: 0, allowed: JUMPS };
-    refuses(&set(None, None, None, Some(Some(0))), &with_tag(fleet(), tag_record()), refusal);
 }
 
 #[test]
 fn a_tag_that_has_stopped_needs_a_next_value_too() {
-    let (later, stopped) = (Fleet { generation: 2, ..fleet() }, TagRecord { jump: None, ..tag_record() });
-    let jump = set(None, None, None, Some(Some(5)));
+    let (later, stopped) = (Fleet { generation: 2, ..fleet() }, TagRecord { jumps: false, ..tag_record() });
+    let jump = set(None, None, None, Some(true));
     refuses(&jump, &with_tag(later, stopped), Refusal::NeedsNext { tag: tag(), least: 5000 });
-    let both = set(Some(5000), None, None, Some(Some(5)));
+    let both = set(Some(5000), None, None, Some(true));
     let record = writes_tag(&both, &with_tag(later, stopped));
-    assert_eq!((record.next, record.jump, record.generation), (5000, Some(5), 2));
+    assert_eq!((record.next, record.jumps, record.generation), (5000, true, 2));
     // It has not stopped, or it jumps.
-    assert_eq!(writes_tag(&jump, &with_tag(fleet(), stopped)).jump, Some(5));
-    assert_eq!(writes_tag(&jump, &with_tag(later, tag_record())).jump, Some(5));
+    assert!(writes_tag(&jump, &with_tag(fleet(), stopped)).jumps);
+    assert!(writes_tag(&jump, &with_tag(later, tag_record())).jumps);
     // Without a jump, it stops.
-    assert_eq!(writes_tag(&set(None, None, None, Some(None)), &with_tag(later, tag_record())).jump, None);
+    assert!(!writes_tag(&set(None, None, None, Some(false)), &with_tag(later, tag_record())).jumps);
     assert_eq!(writes_tag(&set(None, Some(20), None, None), &with_tag(later, stopped)).steps, (20, 1000));
 }
 
-/// Otherwise a next value that an operator has chosen without knowing of them, or a shorter jump,
-/// would take their place.
+/// Otherwise a next value that an operator has chosen without knowing of them would take their
+/// place.
 #[test]
 fn jumps_that_are_due_come_before_what_is_set() {
     let later = Fleet { generation: 3, ..fleet() };
     let due = with_tag(later, tag_record());
-    let jumped = TagRecord { next: 19_000, generation: 3, written_ms: NOW_MS, returnable: END, ..tag_record() };
-    let refusal = Refusal::NextLowered { tag: tag(), next: 18_999, least: 19_000 };
-    refuses(&set(Some(18_999), None, None, None), &due, refusal);
+    let jumped =
+        TagRecord { next: 5000 + 2 * JUMP, generation: 3, written_ms: NOW_MS, returnable: END, ..tag_record() };
+    let refusal = Refusal::NextLowered { tag: tag(), next: 4999 + 2 * JUMP, least: 5000 + 2 * JUMP };
+    refuses(&set(Some(4999 + 2 * JUMP), None, None, None), &due, refusal);
     let written = |operation: Operation| {
         let record = writes_tag(&operation, &due);
         TagRecord { nonce: tag_record().nonce, ..record }
     };
-    assert_eq!(written(set(Some(19_000), None, None, None)), jumped);
+    assert_eq!(written(set(Some(5000 + 2 * JUMP), None, None, None)), jumped);
     assert_eq!(written(set(None, Some(5), None, None)), TagRecord { steps: (5, 1000), ..jumped });
-    assert_eq!(written(set(None, None, None, Some(Some(1)))), TagRecord { jump: Some(1), ..jumped });
+    assert_eq!(written(set(None, None, None, Some(true))), jumped);
     // Without a jump, the operator has to say where it goes on, and may know better.
-    let stopped = TagRecord { jump: None, ..tag_record() };
-    assert_eq!(written(set(None, None, None, Some(None))), stopped);
+    let stopped = TagRecord { jumps: false, ..tag_record() };
+    assert_eq!(written(set(None, None, None, Some(false))), stopped);
     let said = TagRecord { next: 5000, generation: 3, written_ms: NOW_MS, returnable: END, ..stopped };
-    assert_eq!(written(set(Some(5000), None, None, Some(None))), said);
-    // Nor is a jump made shorter that the next server finds to be due.
-    let failed = |record| Reading { tags: BTreeMap::from([(tag(), record)]), ..failed_over(fleet()) };
-    let refusal = Refusal::NotNoted { is_closed: false };
-    refuses(&set(None, None, None, Some(Some(6))), &failed(tag_record()), refusal.clone());
-    refuses(&set(None, None, Some(999), Some(Some(7))), &failed(tag_record()), refusal);
-    writes_tag(&set(None, None, Some(999), Some(Some(8))), &failed(tag_record()));
+    assert_eq!(written(set(Some(5000), None, None, Some(false))), said);
 }
 
 #[test]
@@ -1015,7 +994,7 @@ fn what_a_person_has_confirmed_is_not_done_in_another_generation() {
     let (shown, next) = (with_tag(fleet(), tag_record()), Some(END / 2));
     let now = with_tag(Fleet { generation: 2, freeze_ms: NOW_MS, ..fleet() }, tag_record());
     for operation in [
-        Operation::SetTag { tag: tag(), next, least: None, greatest: None, jump: None },
+        Operation::SetTag { tag: tag(), next, least: None, greatest: None, jumps: None },
         Operation::Restored { lease_ms: None, skew_ms: None },
     ] {
         let (_, sent) = performed(Turn::new(operation.clone()), std::slice::from_ref(&now));

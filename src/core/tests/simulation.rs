@@ -496,7 +496,7 @@ fn a_value_comes_twice_without_any_one_of_the_rules() {
 #[test]
 fn a_value_comes_twice_in_a_directed_history_without_a_rule() {
     let histories: [(Lie, History); 3] = [
-        (Lie::KeepsJump, tags::directed::blocks_become_smaller_before_a_failover),
+        (Lie::JumpsByStep, tags::directed::a_failover_forgets_a_raised_step),
         (Lie::SaysLate, tags::directed::the_registry_forgets_what_an_operator_did_not_know),
         (Lie::LostAtOnce, tags::directed::a_tag_is_made_while_a_fleet_is_made_anew),
     ];

@@ -35,8 +35,8 @@
 //! | `OPERATOR lets servers lease N to M` | the range |
 //! | `OPERATOR permits leases of N s`, `... sets leases of N s` | the limit, and what is used of it |
 //! | `OPERATOR keeps number N until N s` | a number that was configured on a server |
-//! | `OPERATOR makes TAG, N to M values at a time` | a tag without a jump; with one, `..., and jumps J steps` |
-//! | `OPERATOR sets TAG to N`, `... lets TAG jump J steps` | its next value, its jump |
+//! | `OPERATOR makes TAG, N to M values at a time` | a tag, which stops after a failover; or `..., and jumps` |
+//! | `OPERATOR sets TAG to N`, `... lets TAG jump` | its next value, that it jumps |
 //! | `OPERATOR deletes TAG` | a tag |
 //! | `OPERATOR tries again` | after an answer that was lost, or a message that is late |
 //!
@@ -285,7 +285,7 @@ impl Teller {
     fn play_operator(&mut self, operator: &str, words: &[&str], way: Way) {
         let number = |word: &str| number(word.trim_end_matches(','));
         let tag = |word: &str| Tag::new(word.trim_end_matches(',')).unwrap();
-        let set = |tag, next, jump| Operation::SetTag { tag, next, least: None, greatest: None, jump };
+        let set = |tag, next, jumps| Operation::SetTag { tag, next, least: None, greatest: None, jumps };
         let operation = match *words {
             ["tries", "again"] => {
                 let turn = self.turns.remove(operator).expect("the operator has had no answer");
@@ -315,17 +315,17 @@ impl Teller {
                 let number_key = NumberKey::new(None, number(worker));
                 Operation::Reserve { number: number_key, until_ms: START_MS + 1000 * number(until_s), force: false }
             }
-            ["makes", name, least, "to", greatest, "values", "at", "a", "time" | "time,", ref jump @ ..] => {
-                let jump = match *jump {
-                    [] => None,
-                    ["and", "jumps", steps, "steps"] => Some(number(steps) as u32),
+            ["makes", name, least, "to", greatest, "values", "at", "a", "time" | "time,", ref jumps @ ..] => {
+                let jumps = match *jumps {
+                    [] => false,
+                    ["and", "jumps"] => true,
                     _ => panic!("an operator does not do this: {words:?}"),
                 };
                 let steps = (number(least) as u32, number(greatest) as u32);
-                Operation::CreateTag { tag: tag(name), next: 1, steps, jump }
+                Operation::CreateTag { tag: tag(name), next: 1, steps, jumps }
             }
             ["sets", name, "to", next] => set(tag(name), Some(number(next)), None),
-            ["lets", name, "jump", steps, "steps"] => set(tag(name), None, Some(Some(number(steps) as u32))),
+            ["lets", name, "jump"] => set(tag(name), None, Some(true)),
             ["deletes", name] => Operation::DropTag { tag: tag(name) },
             _ => panic!("an operator does not do this: {words:?}"),
         };

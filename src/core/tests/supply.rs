@@ -27,7 +27,7 @@ fn with_tags(tags: usize) -> World {
         id: 1,
         next: 1,
         steps: (10, 100),
-        jump: Some(1000),
+        jumps: true,
         nonce: 1,
         generation: 1,
         written_ms: START_MS,

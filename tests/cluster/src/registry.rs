@@ -192,7 +192,7 @@ pub fn tag(name: &str) -> Tag {
 /// Returns the record of a tag without a jump, in the first generation.
 #[must_use]
 pub fn tag_record(next: i64, nonce: u64) -> TagRecord {
-    TagRecord { id: 1, next, steps: (5, 50), jump: None, nonce, generation: 1, written_ms: 2, returnable: END }
+    TagRecord { id: 1, next, steps: (5, 50), jumps: false, nonce, generation: 1, written_ms: 2, returnable: END }
 }
 
 /// Returns the change of a number without a datacenter.

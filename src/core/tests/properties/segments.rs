@@ -99,11 +99,10 @@ fn generations() -> impl Strategy<Value = [u64; 3]> {
 fn records() -> impl Strategy<Value = (TagRecord, Fleet, u64, i64)> {
     let numbers = (extreme(), extreme(), extreme(), extreme());
     let steps = (prop_oneof![1_u32..20, any::<u32>()], prop_oneof![1_u32..20, any::<u32>()]);
-    let jump = proptest::option::of(prop_oneof![0_u32..2000, any::<u32>()]);
-    (numbers, steps, jump, generations()).prop_map(
-        |((next, returnable, written_ms, now_ms), steps, jump, generations)| {
+    (numbers, steps, any::<bool>(), generations()).prop_map(
+        |((next, returnable, written_ms, now_ms), steps, jumps, generations)| {
             let [generation, of_fleet, of_server] = generations;
-            let record = TagRecord { id: 1, next, steps, jump, nonce: 7, generation, written_ms, returnable };
+            let record = TagRecord { id: 1, next, steps, jumps, nonce: 7, generation, written_ms, returnable };
             (record, fleet(of_fleet), of_server, now_ms)
         },
     )
@@ -120,8 +119,8 @@ fn value_near(record: &TagRecord, (near, other): (i64, i64)) -> i64 {
 }
 
 /// What a server or an operator changes on purpose only.
-fn kept(record: &TagRecord) -> (u64, (u32, u32), Option<u32>) {
-    (record.id, record.steps, record.jump)
+fn kept(record: &TagRecord) -> (u64, (u32, u32), bool) {
+    (record.id, record.steps, record.jumps)
 }
 
 /// A tag's next value falls only by what its last server gives back, whatever was typed into its
@@ -153,7 +152,7 @@ fn no_answer_lowers_a_tag() {
                 let told = |new: TagRecord| {
                     new.next <= above && new.next - record.next <= FARTHEST && new.generation == record.generation
                 };
-                prop_assert!(record.jump.is_none() && new.is_none_or(told));
+                prop_assert!(!record.jumps && new.is_none_or(told));
             }
             _ => prop_assert_eq!(new, None),
         }
@@ -165,7 +164,7 @@ fn no_answer_lowers_a_tag() {
 fn a_restore_lowers_no_tag_and_no_value_that_it_gives_next() {
     for_all(20_000, records(), |(record, fleet, _, now_ms)| {
         let Some(restored) = record.restored(&fleet, now_ms, 8) else {
-            prop_assert_eq!(record.jump, None);
+            prop_assert!(!record.jumps);
             return Ok(());
         };
         prop_assert!(restored.next >= record.next);
@@ -279,7 +278,7 @@ proptest! {
         let mut fleet = fleet(1);
         let least = greatest.div_ceil(3);
         let mut record = TagRecord {
-            id: 1, next, steps: (least, greatest), jump: Some(1000), nonce: 0, generation: 1, written_ms: 0, returnable: END,
+            id: 1, next, steps: (least, greatest), jumps: true, nonce: 0, generation: 1, written_ms: 0, returnable: END,
         };
         let mut held: Vec<Vec<(Block, u64)>> = vec![Vec::new(); 3];
         let mut sent: Vec<Return> = Vec::new();

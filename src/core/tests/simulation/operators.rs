@@ -863,7 +863,7 @@ impl World {
                     fleet.tags.say(record.id, losses(), *next);
                 }
                 match operation {
-                    Operation::SetTag { jump: Some(_), .. } => "jump set",
+                    Operation::SetTag { jumps: Some(_), .. } => "jump set",
                     _ => "steps set",
                 }
             }

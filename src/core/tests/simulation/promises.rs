@@ -74,8 +74,8 @@ pub enum Guarantee {
     /// No server says that the registry has forgotten something, unless it has, and nothing shows
     /// it.
     Calm,
-    /// A tag without a jump stops once when the registry may have forgotten something: not again
-    /// after an operator has said where it goes on.
+    /// A tag that does not jump stops once when the registry may have forgotten something: not
+    /// again after an operator has said where it goes on.
     Once,
     /// No block lies below the next value that an operator has set, unless the registry may have
     /// forgotten that.
@@ -266,7 +266,7 @@ pub enum Lie {
     NoAge,
     /// Servers tell generations apart by their numbers alone.
     ByNumber,
-    /// An operator sets a jump that is less than what the registry forgets: ten greatest steps.
+    /// A tag jumps by less than what the registry forgets: ten greatest steps.
     TenSteps,
     /// After a restore, a tag jumps as if all clocks were right.
     NoSkew,
@@ -292,8 +292,8 @@ pub enum Lie {
     SaysAhead,
     /// What an operator sets takes the place of the jumps that are due.
     InPlaceOfJumps,
-    /// A tag whose greatest step is lowered jumps by as many steps as before, so by fewer values.
-    KeepsJump,
+    /// A tag jumps by a number of its greatest steps, which an operator can raise.
+    JumpsByStep,
     /// An operator writes a tag's record with the nonce that it had.
     KeepsNonce,
 }

@@ -11,7 +11,7 @@ use cluster::refusal::assert_refused_as;
 use cluster::{Draw, Etcd, Leases, Operated, Server, Shutdown, TagMember, has_etcd, refused, skip, wait_until};
 use serde_json::{Value, json};
 use snowflake_core::exchange::Failure;
-use snowflake_core::segment::{PlaceRefusal, State, ValueRun};
+use snowflake_core::segment::{JUMP, PlaceRefusal, State, ValueRun};
 
 const NO_ETCD: &str = "etcd and etcdctl are not installed";
 
@@ -105,7 +105,7 @@ fn a_restored_snapshot_moves_tags_beyond_what_was_given() {
     let mut etcd = registry(1);
     create(&etcd, "orders", ("10", "20"));
     create(&etcd, "invoices", ("10", "20"));
-    assert!(etcd.operate(&["set-tag", "orders", "--jump", "1000"]).contains("jumps ahead by 20000 values"));
+    assert!(etcd.operate(&["set-tag", "orders", "--jumps", "true"]).contains("jumps ahead by 1000000000 values"));
     let member = TagMember::new(&etcd.address());
     assert_eq!((member.draw("orders", 10), member.draw("invoices", 10)), (run(1, 10), run(1, 10)));
     etcd.save("snapshot");
@@ -113,10 +113,10 @@ fn a_restored_snapshot_moves_tags_beyond_what_was_given() {
     etcd.restore("snapshot", "one");
     let after = TagMember::new(&etcd.address());
     let first = draw_patiently(&after, "orders")[0];
-    assert_eq!(first, 21 + 20_000);
+    assert_eq!(first, 21 + JUMP);
     assert!(after.has_begun_a_generation());
     assert_eq!(after.draw("invoices", 1), Err(PlaceRefusal::Empty(State::NoJump)));
-    assert!(etcd.refuses(&["set-tag", "invoices", "--jump", "5"]).contains("needs a next value, too"));
+    assert!(etcd.refuses(&["set-tag", "invoices", "--jumps", "true"]).contains("needs a next value, too"));
     etcd.operate(&["set-tag", "invoices", "--next-value", "500"]);
     assert_eq!(TagMember::new(&etcd.address()).draw("invoices", 1), run(500, 1));
 
@@ -141,7 +141,7 @@ fn a_restored_snapshot_moves_tags_beyond_what_was_given() {
     etcd.operate(&["set-tag", "invoices", "--next-value", "600"]);
     let again = TagMember::new(&etcd.address());
     let second = draw_patiently(&again, "orders")[0];
-    assert!(second == to && second > first + 20 && (second - 21) % 20_000 == 0, "{second} after {first}");
+    assert!(second == to && second > first + 20 && (second - 21) % JUMP == 0, "{second} after {first}");
     assert_eq!(again.draw("invoices", 1), run(600, 1));
 }
 

@@ -158,8 +158,8 @@ registry ...
 NUMBER STATE SERVER VERSION ENDS IN RENEWED CLOCK
 0 held member:0 0
 
-TAG NEXT VALUE STEPS JUMP STATE WRITTEN DESCRIPTION
-invoices 0 0 to 0 none open 0 secs ago invoice numbers";
+TAG NEXT VALUE STEPS JUMPS STATE WRITTEN DESCRIPTION
+invoices 0 0 to 0 no open 0 secs ago invoice numbers";
     assert_eq!(drawn(&shown), used, "{shown}");
     assert!(shown.lines().any(|line| line.trim_start().starts_with(&format!("{number}  held"))), "{shown}");
     assert!(shown.lines().all(|line| line.chars().count() <= 120), "{shown}");
@@ -210,7 +210,7 @@ fn every_command_keeps_to_the_schema_of_the_page(registry: &Registry) {
         (Some(0), "create"),
         (Some(0), "add-fleet shop"),
         (Some(0), "create-tag orders --description x"),
-        (Some(0), "set-tag orders --jump 5"),
+        (Some(0), "set-tag orders --jumps true"),
         (Some(0), "create-tag last --next-value 9223372036854775806"),
         (Some(0), "set-range 0 1000"),
         (Some(0), &format!("reserve {free} in_2_hours")),
@@ -393,7 +393,7 @@ fn a_restore_is_shown_before_it_is_said(registry: &Registry) {
     let oracle = Oracle::new();
     let _member = registry.member(&oracle);
     registry.ok(&["create-tag", "invoices"]);
-    registry.ok(&["create-tag", "parcels", "--jump", "1000", "--next-value", "7"]);
+    registry.ok(&["create-tag", "parcels", "--jumps", "true", "--next-value", "7"]);
     let generation = |registry: &Registry| registry.shown()["settings"]["generation"].as_i64().expect("it has one");
     let was = generation(registry);
     let said = registry.ok(&["restored", "--dry-run"]);
@@ -456,24 +456,26 @@ fn a_number_is_kept(registry: &Registry) {
 }
 
 fn tags_are_made_changed_and_deleted(registry: &Registry) {
-    assert!(registry.fails(1, &["set-tag", "invoices", "--jump", "5"]).contains("tag \"invoices\" does not exist"));
+    assert!(registry.fails(1, &["set-tag", "invoices", "--jumps", "true"]).contains("tag \"invoices\" does not exist"));
     assert!(registry.fails(1, &["set-tag", "invoices", "--description", "x"]).contains("does not exist"));
     registry.ok(&["create-tag", "invoices", "--next-value", "-5", "--least-step", "10", "--greatest-step", "100"]);
     assert!(registry.fails(1, &["create-tag", "invoices"]).contains("exists already"));
-    registry.ok(&["set-tag", "invoices", "--next-value", "250000", "--jump", "3", "--yes"]);
+    registry.ok(&["set-tag", "invoices", "--next-value", "250000", "--jumps", "true", "--yes"]);
     assert!(
         registry
             .fails(1, &["set-tag", "invoices", "--next-value", "249999", "--yes"])
             .contains("cannot be lowered from 250000 to 249999")
     );
     assert!(registry.fails(1, &["set-tag", "invoices", "--least-step", "101"]).contains("101 to 100 values"));
-    // As many values as before are jumped over.
     let said = registry.ok(&["set-tag", "invoices", "--greatest-step", "50", "--description", "Gr\u{f6}\u{df}e"]);
-    assert!(said.contains("tag \"invoices\" jump: 3 -> 6\n"), "{said}");
+    assert!(said.contains("tag \"invoices\" greatest_step: 100 -> 50\n"), "{said}");
     let tag = registry.shown()["tags"][0].clone();
-    let expected = [("next_value", 250_000), ("least_step", 10), ("greatest_step", 50), ("jump", 6)];
+    let expected = [("next_value", 250_000), ("least_step", 10), ("greatest_step", 50)];
     assert_eq!(expected.map(|(name, _)| tag[name].as_i64()), expected.map(|(_, value)| Some(value)));
-    assert_eq!((&tag["description"], &tag["state"]), (&"Gr\u{f6}\u{df}e".into(), &"open".into()));
+    assert_eq!(
+        (&tag["description"], &tag["jumps"], &tag["state"]),
+        (&"Gr\u{f6}\u{df}e".into(), &true.into(), &"open".into())
+    );
     let said = registry.ok(&["set-tag", "invoices", "--description", "", "--json"]);
     assert!(said.contains("\"new\":null,\"old\":\"Gr\u{f6}\u{df}e\""), "{said}");
     assert_eq!(registry.shown()["tags"][0]["description"], Value::Null);

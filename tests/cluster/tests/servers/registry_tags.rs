@@ -11,7 +11,7 @@ use cluster::registry::{Poll, ROLE, config};
 use cluster::{Draw, Operated, Server, TagMember as Member, refused, wait_until};
 use postgres::Client;
 use snowflake_core::registry::{Change, Store, Swap, SwapAnswer, TagRecord, Wanted};
-use snowflake_core::segment::{Ask, END, Grant, PlaceRefusal, Return, State, ValueRun};
+use snowflake_core::segment::{Ask, END, Grant, JUMP, PlaceRefusal, Return, State, ValueRun};
 use snowflake_core::tag::Tag;
 use snowflake_registry::{Postgres, Registry};
 
@@ -80,14 +80,14 @@ fn three_servers_that_share_tags_draw_different_values() {
 #[test]
 fn a_restore_moves_tags_beyond_what_was_given_after_a_failover() {
     let server = registry();
-    insert(&server, "orders", ", least_step, greatest_step, jump", ", 10, 20, 1000");
+    insert(&server, "orders", ", least_step, greatest_step, jumps", ", 10, 20, true");
     insert(&server, "invoices", ", least_step, greatest_step", ", 10, 20");
     assert_eq!(Member::of(&server).draw("orders", 10), run(1, 10));
     let (backup, standby) = (server.base_backup(), server.standby().start());
     server.crash();
     standby.promote();
     let after = Member::of(&standby);
-    assert_eq!(after.draw("orders", 10), run(11 + 20_000, 10));
+    assert_eq!(after.draw("orders", 10), run(11 + JUMP, 10));
     standby.crash();
     let restored = backup.alone().start();
     let mut session = restored.connect();
@@ -114,16 +114,16 @@ fn a_restore_moves_tags_beyond_what_was_given_after_a_failover() {
     let to: i64 = to.and_then(|(_, to)| to.split_once(".\n")?.0.parse().ok()).unwrap_or_else(|| panic!("{reply}"));
     assert!(reply.ends_with(stopped), "{reply}");
     let ValueRun { first, .. } = Member::of(&restored).draw("orders", 10).unwrap();
-    assert!(first >= 11 + 20_000 * (1 + age) && (first - 11) % 20_000 == 0, "{first} after {age} s");
+    assert!(first >= 11 + JUMP * (1 + age) && (first - 11) % JUMP == 0, "{first} after {age} s");
     assert_eq!(first, to);
-    assert!(first > 11 + 20_000 + 10, "{first} is beyond what was given after the failover");
+    assert!(first > 11 + JUMP + 10, "{first} is beyond what was given after the failover");
     assert_eq!(Member::of(&restored).draw("invoices", 1), Err(PlaceRefusal::Empty(State::NoJump)));
 }
 
 #[test]
 fn a_failover_that_loses_the_last_changes_gives_no_value_twice() {
     let server = registry();
-    insert(&server, "orders", ", least_step, greatest_step, jump", ", 10, 20, 1000");
+    insert(&server, "orders", ", least_step, greatest_step, jumps", ", 10, 20, true");
     insert(&server, "invoices", ", least_step, greatest_step", ", 10, 20");
     let standby = server.standby().start();
     let (member, other) = (Member::of(&server), Member::of(&server));
@@ -137,9 +137,9 @@ fn a_failover_that_loses_the_last_changes_gives_no_value_twice() {
     // The new primary does not know of the second block.
     let new = Member::of(&standby);
     assert_eq!(next_value(&standby, "orders"), "11");
-    assert_eq!(new.draw("orders", 1), run(11 + 20_000, 1));
+    assert_eq!(new.draw("orders", 1), run(11 + JUMP, 1));
     assert!(new.has_begun_a_generation());
-    // Without a jump, a tag gives nothing. The registry learns from the server what it has had.
+    // A tag that does not jump gives nothing. The registry learns from the server what it has had.
     assert_eq!(new.draw("invoices", 1), Err(PlaceRefusal::Empty(State::NoJump)));
     assert_eq!(next_value(&standby, "invoices"), "11");
     let registry = Postgres::new(config(&standby.registry_conninfo()), Poll);
@@ -228,28 +228,11 @@ fn no_tag_is_inserted_while_a_fleet_is_closed_or_being_closed() {
     assert_eq!(refused(session.execute(INSERT, &[])).sqlstate, "42501");
 }
 
-/// Blocks of the greater step may be lost.
-#[test]
-fn a_smaller_step_does_not_shorten_a_jump() {
-    let server = registry();
-    insert(&server, "orders", ", greatest_step, jump", ", 1000000, 5");
-    let set = |change: &str| {
-        execute(&mut server.connect(), &format!("UPDATE snowflake_registry.tags SET {change}"));
-        server.connect().value("SELECT jump FROM snowflake_registry.tags")
-    };
-    assert_eq!(set("greatest_step = 300000"), "17");
-    assert_eq!(set("greatest_step = 600000"), "17");
-    // What an operator says counts.
-    assert_eq!(set("greatest_step = 300000, jump = 4"), "4");
-    let refusal = refused(server.connect().batch_execute("UPDATE snowflake_registry.tags SET greatest_step = 0"));
-    assert_eq!(refusal.sqlstate, "23514");
-}
-
 /// SQL sets what the program would set (`changed_tag` in the core).
 #[test]
 fn jumps_that_are_due_come_before_what_sql_sets() {
     let server = registry();
-    insert(&server, "orders", ", least_step, greatest_step, jump", ", 10, 20, 100");
+    insert(&server, "orders", ", least_step, greatest_step, jumps", ", 10, 20, true");
     let mut session = server.connect();
     let registry = Postgres::new(config(&server.registry_conninfo()), Poll);
     let tag = Tag::new("orders").unwrap();
@@ -263,9 +246,9 @@ fn jumps_that_are_due_come_before_what_sql_sets() {
         assert_refused_as(&refused(session.execute(&set(&format!("next_value = {next}")), &[])), "22023", &message);
     };
     for (next, generations, changes) in [
-        (11, 2, &["jump = 5", "least_step = 7", "greatest_step = 15", "greatest_step = 30", "jump = 200"][..]),
-        (-5, i64::MAX - 1000, &["jump = 1"]),
-        (END - 5, 1, &["jump = 1"]),
+        (11, 2, &["least_step = 7", "greatest_step = 15", "greatest_step = 30"][..]),
+        (-5, i64::MAX - 1000, &["least_step = 7"]),
+        (END - 5, 1, &["least_step = 7"]),
     ] {
         for change in changes {
             // As an operator's swap, so that no trigger changes what is set here.
@@ -276,7 +259,7 @@ fn jumps_that_are_due_come_before_what_sql_sets() {
                      UPDATE snowflake_registry.fleets SET generation = 3 + {generations};
                      {}; COMMIT",
                     set(&format!(
-                        "next_value = {next}, least_step = 10, greatest_step = 20, jump = 100, generation = 3"
+                        "next_value = {next}, least_step = 10, greatest_step = 20, jumps = true, generation = 3"
                     )),
                 ),
             );
@@ -300,7 +283,7 @@ fn jumps_that_are_due_come_before_what_sql_sets() {
             assert_eq!(changed.next_in(&fleet), due, "the jumps are no longer due");
         }
     }
-    let stopped = set("next_value = 11, generation = 3, jump = NULL");
+    let stopped = set("next_value = 11, generation = 3, jumps = false");
     execute(
         &mut session,
         &format!(
@@ -323,10 +306,10 @@ fn a_change_by_sql_is_one_for_servers_but_for_the_description() {
         ("description = 'what for'", false),
         ("least_step = 7", true),
         ("greatest_step = 2000000", true),
-        ("jump = 5", true),
-        ("jump = NULL", true),
+        ("jumps = true", true),
+        ("jumps = false", true),
         ("next_value = 8", true),
-        ("next_value = 8, jump = NULL", false),
+        ("next_value = 8, jumps = false", false),
         // No person chooses these.
         ("nonce = 5, secret = gen_random_uuid(), returnable_from = 1, next_value = 9", true),
     ] {
@@ -354,7 +337,7 @@ fn the_registry_takes_what_the_core_decides_for_a_server() {
     for _ in 0..500 {
         let least = of(&[1, 10, 5_000_000]);
         let greatest = least + of(&[0, 1, 5_000_000]);
-        let jump = Some(of(&[1, 1000, i32::MAX.into()])).filter(|_| !random().is_multiple_of(4));
+        let jumps = !random().is_multiple_of(4);
         let (fleet_generation, generation) = (of(&[3, 4, 9]), of(&[3, 4]));
         let next = of(&[i64::MIN, -5, 1, 1000, END - 20, END - 1, END]);
         let returnable = of(&[i64::MIN, -5, 990, END]);
@@ -366,9 +349,8 @@ fn the_registry_takes_what_the_core_decides_for_a_server() {
             &format!(
                 "UPDATE snowflake_registry.fleets SET generation = {fleet_generation};
                  UPDATE snowflake_registry.tags SET next_value = {next}, least_step = {least},
-                     greatest_step = {greatest}, jump = {}, id = 1, nonce = 5, generation = {generation},
+                     greatest_step = {greatest}, jumps = {jumps}, id = 1, nonce = 5, generation = {generation},
                      returnable_from = {returnable}, secret = {secret}",
-                jump.map_or("NULL".to_owned(), |jump| jump.to_string()),
             ),
         );
         let read = || registry.read(&Wanted::tags(vec![tag])).unwrap();

@@ -405,12 +405,12 @@ fn values_end_with_bigint() {
     assert_eq!(draw(&mut session, "t", 1), [1], "other tags go on");
 }
 
-/// Without a jump, a tag waits for an operator after the registry may have lost leases or blocks.
+/// A tag that does not jump waits for an operator after the registry may have lost something.
 #[test]
 fn a_tag_without_a_jump_stops_when_the_registry_forgets() {
     let (fleet, server) = start();
     insert(&fleet, "u", "", "");
-    at_registry(&fleet, "UPDATE snowflake_registry.tags SET jump = 1000 WHERE tag = 't'");
+    at_registry(&fleet, "UPDATE snowflake_registry.tags SET jumps = true WHERE tag = 't'");
     let mut session = server.connect();
     draw(&mut session, "t", 150);
     draw(&mut session, "u", 1);

@@ -10,6 +10,7 @@ use std::time::Duration;
 use cluster::registry::ROLE;
 use cluster::{Draw, Fleet, Server, Shutdown, assert_ascending, refused, wait_until};
 use postgres::{Client, NoTls};
+use snowflake_core::segment::JUMP;
 
 /// Sessions on each server.
 const SESSIONS: usize = 8;
@@ -128,7 +129,7 @@ fn count_repeats(values: &[i64]) -> usize {
 fn three_servers_share_a_tag_through_every_failure() {
     let fleet = Fleet::start();
     // Small blocks, so that many are reserved.
-    make_tag(&fleet, ", least_step, greatest_step, jump", ", 50, 500, 1000");
+    make_tag(&fleet, ", least_step, greatest_step, jumps", ", 50, 500, true");
     let standby = fleet.registry.standby().start();
     let conninfo = conninfo(&fleet.registry, &standby);
     let servers = [(); 3].map(|()| fleet.member().set("registry", &conninfo).start_with_extension());
@@ -165,8 +166,7 @@ fn three_servers_share_a_tag_through_every_failure() {
 
     let logs: String = servers.iter().map(Server::log).collect();
     assert!(logs.contains("tag \"t\" jumps ahead by"), "the failover shows");
-    let jump = 1000 * 500;
-    let (before, after): (Vec<i64>, Vec<i64>) = values.iter().partition(|value| **value < jump);
+    let (before, after): (Vec<i64>, Vec<i64>) = values.iter().partition(|value| **value < JUMP);
     let density = |values: &[i64]| {
         let span = values.iter().max().unwrap() - values.iter().min().unwrap() + 1;
         values.len() as f64 / span as f64
@@ -183,12 +183,12 @@ fn three_servers_share_a_tag_through_every_failure() {
     );
 }
 
-/// The ledger finds repeats, if there are any: here because a failover loses more values than the
-/// tag jumps ahead by.
+/// The ledger finds repeats, if there are any: here because a failover loses that an operator has
+/// raised the tag by as much as it jumps ahead.
 #[test]
 fn too_short_a_jump_repeats_values() {
     let fleet = Fleet::start();
-    make_tag(&fleet, ", least_step, greatest_step, jump", ", 50, 50, 1");
+    make_tag(&fleet, ", least_step, greatest_step, jumps", ", 50, 50, true");
     let standby = fleet.registry.standby().start();
     let conninfo = conninfo(&fleet.registry, &standby);
     let server = fleet.member().set("registry", &conninfo).start_with_extension();
@@ -196,6 +196,8 @@ fn too_short_a_jump_repeats_values() {
     let mut values = draw(&server);
     standby.wait_until_replayed(&fleet.registry.flushed());
     let received = standby.cut_off();
+    let raise = format!("UPDATE snowflake_registry.tags SET next_value = next_value + {JUMP}");
+    fleet.registry.connect().batch_execute(&raise).unwrap();
     values.extend(draw(&server));
     server.crash();
     fleet.registry.crash();

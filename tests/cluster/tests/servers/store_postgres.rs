@@ -37,7 +37,6 @@ fn what_no_table_has_is_refused_whoever_writes() {
         of_number(8, None, lease(1, 1, (far, far - 1))),
         of_number(-1, None, lease(1, 1, (10, far))),
         of_tag("invoices", None, Some(TagRecord { steps: (50, 5), ..tag_record(1, 1) })),
-        of_tag("invoices", None, Some(TagRecord { jump: Some(0), ..tag_record(1, 1) })),
         Change::Fleet(Fleet { longest_ms: 2_592_000_001, ..before.fleet }),
         Change::Fleet(Fleet { skew_ms: 3_600_001, ..before.fleet }),
         Change::Fleet(Fleet { range: Some((9, 7)), ..before.fleet }),

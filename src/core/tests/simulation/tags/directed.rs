@@ -24,10 +24,10 @@ fn calm(lie: Option<Lie>) -> (World, Tag) {
     (world, Tag::new(TAGS[0]).unwrap())
 }
 
-/// Returns a world with one tag, which has these steps and this jump.
-fn with_tag(lie: Option<Lie>, steps: (u32, u32), jump: Option<u32>) -> (World, Tag) {
+/// Returns a world with one tag, which has these steps.
+fn with_tag(lie: Option<Lie>, steps: (u32, u32), jumps: bool) -> (World, Tag) {
     let (world, tag) = calm(lie);
-    world.perform(Operation::CreateTag { tag, next: 1, steps, jump }, false);
+    world.perform(Operation::CreateTag { tag, next: 1, steps, jumps }, false);
     (world, tag)
 }
 
@@ -51,25 +51,25 @@ fn draw_some(world: &World, server: &Rc<Server>, tag: Tag) {
     }
 }
 
-/// A tag's blocks become smaller, and servers use as many values as before. A failover forgets more
-/// of these small blocks than the tag has steps to jump.
-pub fn blocks_become_smaller_before_a_failover(lie: Option<Lie>) -> Course {
-    let (world, tag) = with_tag(lie, (100, 100), Some(3));
-    let (least, greatest) = (Some(10), Some(10));
-    world.perform(Operation::SetTag { tag, next: None, least, greatest, jump: None }, false);
-    let then = changes(&world);
+/// A tag jumps after its greatest step was raised. The next failover forgets both.
+pub fn a_failover_forgets_a_raised_step(lie: Option<Lie>) -> Course {
+    let (world, tag) = with_tag(lie, (10, 10), true);
     let (before, after) = (world.add_tagged(), world.add_tagged());
+    world.supply(&before);
+    let then = changes(&world);
+    world.perform(Operation::SetTag { tag, next: None, least: None, greatest: Some(20), jumps: None }, false);
+    promote(&world, changes(&world));
     draw_some(&world, &before, tag);
     promote(&world, then);
     draw_some(&world, &after, tag);
-    assert!(world.counts.borrow()["jumped"] > 0, "the tag jumps");
+    assert!(world.counts.borrow()["forgot"] > 1, "the tag jumps twice");
     world.course
 }
 
-/// An operator raises a tag without a jump. Before that is written, a server reserves blocks
+/// An operator raises a tag that does not jump. Before that is written, a server reserves blocks
 /// beyond, and a failover forgets them. Another server has noted that when the operator goes on.
 pub fn the_registry_forgets_what_an_operator_did_not_know(lie: Option<Lie>) -> Course {
-    let (world, tag) = with_tag(lie, (10, 10), None);
+    let (world, tag) = with_tag(lie, (10, 10), false);
     let (before, after) = (world.add_tagged(), world.add_tagged());
     world.supply(&before);
     let mut operator = world.begin(set_tag(tag, Some(31)), false);
@@ -95,7 +95,7 @@ pub fn a_tag_is_made_while_a_fleet_is_made_anew(lie: Option<Lie>) -> Course {
     world.supply(&before);
     let mut operator = world.begin(lost, false);
     assert!(matches!(world.go_on(&mut operator), Went::On), "it reads");
-    world.perform(Operation::CreateTag { tag, next: 1, steps: (10, 10), jump: Some(1000) }, false);
+    world.perform(Operation::CreateTag { tag, next: 1, steps: (10, 10), jumps: true }, false);
     let then = changes(&world);
     while matches!(world.go_on(&mut operator), Went::On) {}
     draw_some(&world, &before, tag);

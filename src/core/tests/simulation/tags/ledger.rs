@@ -193,7 +193,7 @@ impl Tags {
         said.filter(|(losses, _)| *losses == self.losses.get()).map(|(_, next)| next)
     }
 
-    /// Whether an operator has said where a tag without a jump goes on, and the registry has
+    /// Whether an operator has said where a tag that does not jump goes on, and the registry has
     /// forgotten nothing since.
     pub fn goes_on(&self, record: &TagRecord) -> bool {
         self.said_next(record.id).is_some()

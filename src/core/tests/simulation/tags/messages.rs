@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use snowflake_core::registry::{Change, Reading, Swap, SwapAnswer, TagRecord, Wanted, WantedTags};
-use snowflake_core::segment::{Ask, Block, Claimed, Grant, State, SupplyNotice};
+use snowflake_core::segment::{Ask, Block, Claimed, Grant, JUMP, State, SupplyNotice};
 use snowflake_core::tag::Tag;
 
 use super::ledger::{Fate, Given};
@@ -109,13 +109,19 @@ impl Keeper<'_> {
     fn lie_about_tag(&self, tag: Tag, record: &mut TagRecord, generation: u64) {
         let Some(lie) = self.world.lie else { return };
         let claimed = || self.tags_claimed().into_iter().find(|claimed| claimed.tag == tag);
+        let jump_by = |values: i64, record: &mut TagRecord| {
+            if record.generation < generation && record.jumps {
+                let due = (generation - record.generation) as i64;
+                record.next = record.next.saturating_add(values.saturating_mul(due));
+                record.generation = generation;
+            }
+        };
         match lie {
             Lie::NoJumps => record.generation = generation,
             Lie::OneJump if record.generation < generation => record.generation = generation - 1,
-            Lie::ShortJump if record.generation < generation && record.jump.is_some() => {
-                record.generation = generation;
-                record.next = record.next.saturating_add(record.steps.0.into());
-            }
+            Lie::ShortJump => jump_by(record.steps.0.into(), record),
+            Lie::TenSteps => jump_by(10 * i64::from(record.steps.1), record),
+            Lie::JumpsByStep => jump_by(1000 * i64::from(record.steps.1), record),
             Lie::NoId => record.id = self.shared.tags().ids.borrow().get(&tag).copied().unwrap_or(record.id),
             Lie::WishLowers => {
                 let least = claimed().map_or(i64::MIN, |claimed| claimed.least);
@@ -175,7 +181,7 @@ impl Keeper<'_> {
                 && let Some(real) = real.get(tag)
             {
                 *was = Some(real.nonce);
-                *record = TagRecord { id: real.id, steps: real.steps, jump: real.jump, ..*record };
+                *record = TagRecord { id: real.id, steps: real.steps, jumps: real.jumps, ..*record };
             }
         }
         Message { shared: Rc::clone(self.shared), swap, generation: *generation, read: told.clone() }
@@ -277,7 +283,7 @@ impl World {
         let raises_far = |(_, read, new, meaning): (Tag, TagRecord, TagRecord, Meaning)| {
             let Meaning::Reserved(block) = meaning else { return None };
             let raised = block.first.saturating_sub(read.next_in(&registry.borrow().fleet));
-            read.jump_values().filter(|jump| raised > *jump).map(|_| new.nonce)
+            (read.jumps && raised > JUMP).then_some(new.nonce)
         };
         let far: Vec<_> = message.tags().filter_map(raises_far).collect();
         self.give(message);

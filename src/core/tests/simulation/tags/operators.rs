@@ -5,7 +5,7 @@ use snowflake_core::operate::{Began, Operation, decide};
 use snowflake_core::registry::{
     Change, DEFAULT_LEASE_MS, DEFAULT_SKEW_MS, FleetLimits, NumberKey, Reading, SinceIncarnation, Swap, TagRecord,
 };
-use snowflake_core::segment::END;
+use snowflake_core::segment::{END, JUMP};
 use snowflake_core::tag::Tag;
 
 use super::TAGS;
@@ -15,10 +15,6 @@ use crate::operators::{Desk, Sent};
 use crate::promises::Lie;
 use crate::swarm::Choice;
 use crate::world::World;
-
-/// How many values a tag jumps by, in whole greatest steps of any size: up to 17, or one of these.
-pub const JUMP: u32 = 12_252_240;
-const LARGE_STEPS: [u32; 3] = [204, 208, 210];
 
 impl Desk<'_> {
     /// Changes what an operator reads of tags, for lies.
@@ -74,7 +70,6 @@ impl Desk<'_> {
             match world.lie {
                 Some(Lie::WritesGeneration) if is_restored => record.generation = next_generation(real),
                 Some(Lie::SaysAhead) if !is_restored && is_unnoted => record.generation = next_generation(real),
-                Some(Lie::KeepsJump) if record.steps.1 < was.steps.1 => record.jump = was.jump,
                 Some(Lie::KeepsNonce) if !is_restored => record.nonce = was.nonce,
                 _ => {}
             }
@@ -99,8 +94,7 @@ impl World {
                     // No jump covers a raise by more than the jump. A restore that forgets it is
                     // like one that forgets another restore: an operator sets the value again.
                     let was = store.tags.get(tag).map_or(record.next, |was| was.next);
-                    let jump = record.jump.map_or(i64::MAX, |jump| i64::from(jump) * i64::from(record.steps.1));
-                    if sent.is_restored || record.next.saturating_sub(was) > jump {
+                    if sent.is_restored || record.jumps && record.next.saturating_sub(was) > JUMP {
                         fleet.tags.begin_restored(record.nonce);
                     }
                 }
@@ -137,7 +131,7 @@ impl World {
         let mut plan = vec![self.restored(fleet)];
         plan.extend(next.fleet.closed.then_some(Operation::Open { moved: Some(false) }));
         // If another restore is forgotten, the operator has to say where tags go on.
-        let jumping = next.tags.iter().filter(|(_, record)| record.jump.is_some() && !known_restores);
+        let jumping = next.tags.iter().filter(|(_, record)| record.jumps && !known_restores);
         plan.extend(jumping.map(|(tag, _)| set_tag(*tag, None)));
         plan
     }
@@ -197,9 +191,9 @@ impl World {
     pub fn create(&self, tag: Tag) -> Operation {
         let least = self.random.of(1..=6) as u32;
         let steps = (least, self.any_greatest(least));
-        let jump = Some(self.jump(steps.1)).filter(|_| !self.random.one_in(3));
+        let jumps = !self.random.one_in(3);
         let next = if self.random.one_in(12) { END - 40 } else { 1 };
-        Operation::CreateTag { tag, next, steps, jump }
+        Operation::CreateTag { tag, next, steps, jumps }
     }
 
     /// Makes a tag before the history begins.
@@ -210,23 +204,15 @@ impl World {
     }
 
     fn any_greatest(&self, least: u32) -> u32 {
-        let large = self.random.pick(&LARGE_STEPS);
-        self.random.pick(&[least, least + 3, least + 7, least + 11, large])
+        least + self.random.pick(&[0, 3, 7, 11, 200])
     }
 
-    /// Returns a jump that is greater than what the registry forgets: as many values, whatever the
-    /// steps. A jump by more values that is forgotten together with them is not covered by the next
-    /// one.
-    fn jump(&self, greatest: u32) -> u32 {
-        if self.lies(Lie::TenSteps) { 10 } else { JUMP / greatest }
-    }
-
-    /// Sets the jump of a tag that has none. A tag that waits for an operator needs to be told
-    /// where it goes on, and may stay without a jump.
+    /// Lets a tag jump that does not. A tag that waits for an operator needs to be told where it
+    /// goes on, and may stay as it is.
     fn any_jump(&self, fleet: &Registered) -> Option<Operation> {
         let none: Vec<_> = {
             let store = fleet.store.borrow();
-            let none = store.tags.iter().filter(|(_, record)| record.jump.is_none());
+            let none = store.tags.iter().filter(|(_, record)| !record.jumps);
             none.map(|(tag, record)| (*tag, *record)).collect()
         };
         if none.is_empty() {
@@ -242,8 +228,7 @@ impl World {
         // Otherwise it is refused, if the tag has stopped.
         let says = self.settles.get() || is_stopped && !self.random.one_in(4);
         let next = (says || stays).then(|| self.next_to_say(fleet, record));
-        let jump = (!stays).then(|| Some(self.jump(record.steps.1)));
-        Operation::SetTag { tag, next, least: None, greatest: None, jump }
+        Operation::SetTag { tag, next, least: None, greatest: None, jumps: (!stays).then_some(true) }
     }
 
     /// Changes how large blocks are, or raises a tag; or tries to lower it.
@@ -259,12 +244,7 @@ impl World {
             _ => {
                 let least = self.random.of(1..=6) as u32;
                 let greatest = self.any_greatest(least);
-                // Where it is lowered, the jump becomes more steps by itself. But a failover may
-                // have forgotten that it was greater. Where there is none, another operator may set
-                // one meanwhile.
-                record.jump?;
-                let jump = Some(Some(self.jump(greatest)));
-                Some(Operation::SetTag { tag, next: None, least: Some(least), greatest: Some(greatest), jump })
+                Some(Operation::SetTag { tag, next: None, least: Some(least), greatest: Some(greatest), jumps: None })
             }
         }
     }
@@ -275,7 +255,7 @@ impl World {
         fleet.tags.are_restores_known(&fleet.store.borrow()).then(|| self.restored(fleet))
     }
 
-    /// In the end there is a tag, and every tag has a jump.
+    /// In the end there is a tag, and every tag jumps.
     pub fn settle_jumps(&self) {
         let fleet = self.registered();
         if fleet.store.borrow().tags.is_empty() {
@@ -283,7 +263,7 @@ impl World {
         }
         for tag in TAGS.map(|tag| Tag::new(tag).unwrap()) {
             let record = fleet.store.borrow().tags.get(&tag).copied();
-            if let Some(record) = record.filter(|record| record.jump.is_none()) {
+            if let Some(record) = record.filter(|record| !record.jumps) {
                 self.perform(self.set_jump(fleet, tag, &record), false);
             }
         }
@@ -292,7 +272,7 @@ impl World {
 
 /// Returns the operation that says where a tag goes on.
 pub fn set_tag(tag: Tag, next: Option<i64>) -> Operation {
-    Operation::SetTag { tag, next, least: None, greatest: None, jump: None }
+    Operation::SetTag { tag, next, least: None, greatest: None, jumps: None }
 }
 
 /// Returns the number of the generation that would begin now.

@@ -5,12 +5,11 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use snowflake_core::exchange::Failure;
-use snowflake_core::segment::{END, KnownTag, PlaceRefusal, PlaceView, State, Supply};
+use snowflake_core::segment::{END, JUMP, KnownTag, PlaceRefusal, PlaceView, State, Supply};
 use snowflake_core::tag::Tag;
 
 use super::TAGS;
 use super::ledger::{Broken, Given};
-use super::operators::JUMP;
 use crate::keeper::{Keeper, NoAnswer};
 use crate::kit::server::{Connected, Places};
 use crate::log::{Log, Record};
@@ -422,7 +421,11 @@ impl World {
             self.supply(server);
         }
         let is_full = self.view(&server.shared(), tag).is_none();
-        if !self.is_ended(tag) && !is_full {
+        // The registry has forgotten so many jumps that an operator has to set the next value.
+        let is_silent = self.registered().beyond == Some(crate::fleet::Beyond::RestoredSilently);
+        let is_too_far =
+            is_silent && server.shared().tags().places.places.iter().any(|place| place.state() == State::TooFar);
+        if !self.is_ended(tag) && !is_full && !is_too_far {
             self.broken(Guarantee::Live, || format!("server {} draws nothing of {tag}", server.number));
         }
     }
@@ -438,6 +441,6 @@ impl World {
 
     /// Whether the tag has hardly any value left.
     fn is_ended(&self, tag: Tag) -> bool {
-        self.registered().store.borrow().tags[&tag].next >= END - 2 * i64::from(JUMP)
+        self.registered().store.borrow().tags[&tag].next >= END - 2 * JUMP
     }
 }

@@ -72,8 +72,7 @@ impl InEtcd {
         etcd.make_registry();
         etcd.operate(&["set-range", RANGE[0], RANGE[1]]);
         etcd.operate(&["set-limits", "--lease", &format!("{LEASE_MS} ms"), "--skew", &format!("{SKEW_MS} ms")]);
-        // No jump is too short: what a restore loses is less than a million blocks.
-        etcd.operate(&["create-tag", "t", "--least-step", "10", "--greatest-step", "1000", "--jump", "1000000"]);
+        etcd.operate(&["create-tag", "t", "--least-step", "10", "--greatest-step", "1000", "--jumps", "true"]);
         let [proxy, operators] = [(); 2].map(|()| ClockProxy::start(&etcd.ports()));
         Self { etcd, proxy, operators, trouble: None, wrong_clock: None, has_snapshot: false }
     }

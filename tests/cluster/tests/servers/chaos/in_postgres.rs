@@ -32,8 +32,7 @@ impl InPostgres {
     /// Starts it with the tag `t`.
     pub fn start() -> Self {
         let Fleet { registry: server, .. } = Fleet::start_with(|registry| registry.config("wal_keep_size", KEPT_WAL));
-        // No jump is too short: what a restore loses is less than a million blocks.
-        server.operate(&["create-tag", "t", "--least-step", "10", "--greatest-step", "1000", "--jump", "1000000"]);
+        server.operate(&["create-tag", "t", "--least-step", "10", "--greatest-step", "1000", "--jumps", "true"]);
         server.operate(&["set-range", RANGE[0], RANGE[1]]);
         server.limit_leases(&format!("{LEASE_MS} ms"), &*format!("{SKEW_MS} ms"));
         let link = directory(&server).join("registry");

@@ -22,7 +22,7 @@ use snowflake_core::registry::{
     Change, DEFAULT_LEASE_MS, DEFAULT_SKEW_MS, Fleet, FleetLimits, NumberRecord, Reading, Store, Swap, SwapAnswer,
     TagRecord, Wanted, WantedNumbers, WantedTags,
 };
-use snowflake_core::segment::{Ask, END, FARTHEST, Grant, Return};
+use snowflake_core::segment::{Ask, END, FARTHEST, Grant, JUMP, Return};
 use snowflake_core::tag::Tag;
 use snowflake_registry::{Config, Postgres, Registry, RegistryError};
 
@@ -192,11 +192,10 @@ impl Stolen {
     }
 
     /// Makes the tag `orders`, from 1 on, with blocks of 10 to 20 values.
-    fn make_tag(&mut self, jump: Option<u32>) {
-        let jump = jump.map_or("NULL".to_owned(), |jump| jump.to_string());
+    fn make_tag(&mut self, jumps: bool) {
         let sql = format!(
-            "INSERT INTO snowflake_registry.tags (fleet, tag, least_step, greatest_step, jump, description)
-             VALUES ('{}', 'orders', 10, 20, {jump}, 'not for servers')",
+            "INSERT INTO snowflake_registry.tags (fleet, tag, least_step, greatest_step, jumps, description)
+             VALUES ('{}', 'orders', 10, 20, {jumps}, 'not for servers')",
             self.fleet
         );
         self.owner.batch_execute(&sql).unwrap();
@@ -221,10 +220,10 @@ impl Stolen {
 
     /// Returns a change of the tag that reserves the next ten values, which the registry takes.
     fn block(&self) -> Value {
-        let TagRecord { id, next, steps, jump, nonce, .. } = self.orders();
+        let TagRecord { id, next, steps, jumps, nonce, .. } = self.orders();
         json!({
             "tag": "orders", "was": nonce.cast_signed(), "id": id.cast_signed(), "next_value": next + 10,
-            "least_step": steps.0, "greatest_step": steps.1, "jump": jump, "nonce": nonce.cast_signed() ^ 1,
+            "least_step": steps.0, "greatest_step": steps.1, "jumps": jumps, "nonce": nonce.cast_signed() ^ 1,
             "generation": self.reading().fleet.generation, "written_ms": 0, "returnable_from": next,
             "secret": format!("{THIEF:032x}")
         })
@@ -421,7 +420,7 @@ fn no_more_records_are_made_than_an_operator_can_read() {
         skew_ms: DEFAULT_SKEW_MS,
         ..fleet
     });
-    stolen.make_tag(None);
+    stolen.make_tag(false);
     stolen.set("tags", &format!("description = '{}'", "x".repeat(1000)));
     assert!(stolen.number(&stolen.lease(0)).unwrap());
     // As long as JSON can make them.
@@ -843,14 +842,14 @@ fn no_failover_is_hidden() {
 #[test]
 fn a_server_changes_nothing_of_the_operators_in_a_tag_and_makes_and_deletes_none() {
     let mut stolen = Stolen::new();
-    stolen.make_tag(Some(5));
+    stolen.make_tag(true);
     let block = stolen.block();
     for (name, value) in [
         ("id", json!(1)),
         ("least_step", json!(1)),
         ("greatest_step", json!(10_000_000)),
-        ("jump", json!(1)),
-        ("jump", Value::Null),
+        ("jumps", json!(false)),
+        ("jumps", Value::Null),
         ("id", Value::Null),
     ] {
         Stolen::refuses(stolen.tag(&with(&block, name, value)), "has what only an operator sets");
@@ -871,7 +870,7 @@ fn a_server_changes_nothing_of_the_operators_in_a_tag_and_makes_and_deletes_none
 #[test]
 fn one_call_does_not_use_up_a_tag() {
     let mut stolen = Stolen::new();
-    stolen.make_tag(None);
+    stolen.make_tag(false);
     let block = stolen.block();
     let next = stolen.orders().next;
     for far in [next + FARTHEST + 21, END - 1, END] {
@@ -889,12 +888,12 @@ fn one_call_does_not_use_up_a_tag() {
 #[test]
 fn a_tag_is_not_used_without_its_jumps() {
     let mut stolen = Stolen::new();
-    stolen.make_tag(Some(5));
+    stolen.make_tag(true);
     // Not even by the server that has had the last block.
     assert!(stolen.tag(&stolen.block()).unwrap());
     stolen.set("fleets", "generation = 3");
     let (block, next) = (stolen.block(), stolen.orders().next);
-    let jumped = next + 2 * 5 * 20;
+    let jumped = next + 2 * JUMP;
     for value in [next + 10, jumped - 1, jumped] {
         Stolen::refuses(stolen.tag(&with(&block, "next_value", value)), "cannot go on from");
     }
@@ -913,19 +912,19 @@ fn a_tag_is_not_used_without_its_jumps() {
 #[test]
 fn a_stopped_tag_is_not_opened() {
     let mut stolen = Stolen::new();
-    stolen.make_tag(None);
+    stolen.make_tag(false);
     assert!(stolen.tag(&stolen.block()).unwrap());
     stolen.set("fleets", "generation = 2");
     let (block, next) = (stolen.block(), stolen.orders().next);
     for (generation, value) in [(2, next + 10), (1, next), (1, next - 5), (0, next + 10)] {
         let change = with(&with(&block, "generation", generation), "next_value", value);
-        Stolen::refuses(stolen.tag(&change), "has no jump, and waits for an operator");
+        Stolen::refuses(stolen.tag(&change), "does not jump, and waits for an operator");
     }
     let told = with(&block, "generation", 1);
     Stolen::refuses(stolen.tag(&with(&told, "next_value", next + FARTHEST + 21)), "cannot go on from");
     // What it tells is not its own, so that it does not come back when the tag goes on.
     assert!(stolen.tag(&with(&told, "returnable_from", 0)).unwrap());
-    stolen.set("tags", "jump = 5, next_value = next_value + 1000");
+    stolen.set("tags", "jumps = true, next_value = next_value + 1000");
     let next = stolen.orders().next;
     let back = with(&with(&stolen.block(), "next_value", next - 1), "returnable_from", END);
     Stolen::refuses(stolen.tag(&back), "cannot go on from");
@@ -935,7 +934,7 @@ fn a_stopped_tag_is_not_opened() {
 #[test]
 fn values_of_another_server_are_not_given_back() {
     let mut stolen = Stolen::new();
-    stolen.make_tag(None);
+    stolen.make_tag(false);
     assert_eq!(Stolen::reserves(&stolen.victim, None, 101), (1, 21));
     assert_eq!(Stolen::reserves(&stolen.victim, Some(101), 102), (21, 41));
     assert_eq!(stolen.orders().returnable, 1);
@@ -976,7 +975,7 @@ fn values_of_another_server_are_not_given_back() {
 #[test]
 fn no_more_comes_back_than_two_blocks() {
     let mut stolen = Stolen::new();
-    stolen.make_tag(None);
+    stolen.make_tag(false);
     let mut was = None;
     for nonce in [201, 202, 203] {
         Stolen::reserves(&stolen.store, was, nonce);
@@ -989,7 +988,7 @@ fn no_more_comes_back_than_two_blocks() {
     assert!(stolen.tag(&most).unwrap());
     // In another generation, nothing does.
     let mut lost = Stolen::new();
-    lost.make_tag(Some(1));
+    lost.make_tag(true);
     Stolen::reserves(&lost.store, None, 201);
     lost.set("fleets", "generation = 2");
     let back = with(&with(&lost.block(), "next_value", 11), "returnable_from", END);
@@ -1001,7 +1000,7 @@ fn no_more_comes_back_than_two_blocks() {
 #[test]
 fn nothing_is_written_without_a_comparison_and_nothing_as_an_operator() {
     let mut stolen = Stolen::new();
-    stolen.make_tag(None);
+    stolen.make_tag(false);
     let (number, tag) = (stolen.lease(8).to_string(), stolen.block().to_string());
     let before = stolen.reading();
     let swap = |compared: &str, operator: &str| {
@@ -1047,7 +1046,7 @@ fn nothing_is_written_without_a_comparison_and_nothing_as_an_operator() {
 #[test]
 fn whatever_json_is_sent_nothing_is_written_by_halves() {
     let mut stolen = Stolen::new();
-    stolen.make_tag(None);
+    stolen.make_tag(false);
     stolen.victim_leases(300_000);
     // Other tests change their own fleets meanwhile.
     let rows = "SELECT concat((SELECT string_agg(f::text, '' ORDER BY f::text) FROM snowflake_registry.fleets f \
@@ -1116,7 +1115,7 @@ fn whatever_json_is_sent_nothing_is_written_by_halves() {
 #[test]
 fn nothing_is_shown_that_a_server_does_not_need() {
     let mut stolen = Stolen::new();
-    stolen.make_tag(None);
+    stolen.make_tag(false);
     stolen.victim_leases(300_000);
     Stolen::reserves(&stolen.victim, None, 101);
     let secrets = ["efabcdefabcd", "member", "not for servers"];
