@@ -37,7 +37,8 @@ pub struct Store {
     pub fleet: Fleet,
     pub numbers: BTreeMap<NumberKey, NumberRecord>,
     pub tags: BTreeMap<Tag, TagRecord>,
-    /// The leases whose records an operator has deleted, also if this registry has forgotten that.
+    /// The leases of numbers whose records an operator has deleted, also if this registry has
+    /// forgotten that.
     pub dropped: Rc<RefCell<BTreeSet<u128>>>,
     pub incarnation: Incarnation,
     /// How far the machine's clock is from the right time.
@@ -120,7 +121,13 @@ impl Store {
                 Change::Fleet(fleet) => self.fleet = fleet,
                 Change::Number { number, record, .. } => _ = self.numbers.insert(number, record),
                 Change::DropNumber { number, .. } => {
-                    self.dropped.borrow_mut().extend(self.numbers.remove(&number).map(|record| record.holder));
+                    // The next lease is counted anew, so each of these would look like a later one.
+                    let its = self.log.iter().flatten().filter_map(|change| match change {
+                        Change::Number { number: of, record, .. } if *of == number => Some(record.holder),
+                        _ => None,
+                    });
+                    self.dropped.borrow_mut().extend(its);
+                    self.numbers.remove(&number);
                 }
                 Change::Tag { tag, record: Some(record), .. } => _ = self.tags.insert(tag, record),
                 Change::Tag { tag, record: None, .. } => _ = self.tags.remove(&tag),
