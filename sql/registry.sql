@@ -977,12 +977,12 @@ BEGIN
     END IF;
     fleet_generation := coalesce(fleet_generation, 0);
     IF TG_OP = 'UPDATE' THEN
-        -- What is set must not take the place of the jumps that are due. (next_in in
-        -- src/core/segment/record.rs)
+        -- What is set must not take the place of the jumps that are due. (JUMP in
+        -- src/core/segment.rs)
         due := old.next_value;
         IF old.jumps AND new.jumps THEN
-            due := least(9223372036854775807, due + least(9223372036854775807,
-                1000000000::numeric * greatest(fleet_generation - old.generation, 0)));
+            due := least(9223372036854775807,
+                due + 1000000000::numeric * greatest(fleet_generation - old.generation, 0));
         END IF;
         -- With them, the tag is of the fleet's generation.
         IF new.next_value = old.next_value AND (new.least_step, new.greatest_step, new.jumps)

@@ -279,9 +279,9 @@ NUMBER  STATE  SERVER          CLUSTER  VERSION  ENDS IN         RENEWED        
 
 1 more number was leased before, and is not now (--all).
 
-TAG       NEXT VALUE  STEPS            JUMP  STATE  WRITTEN    DESCRIPTION
-invoices        4001  1000 to 1000000  none  open   1 min ago  invoice numbers
-parcels            1  1000 to 1000000  1000  open   1 min ago
+TAG       NEXT VALUE  STEPS            JUMPS  STATE  WRITTEN    DESCRIPTION
+invoices        4001  1000 to 1000000  no     open   1 min ago  invoice numbers
+parcels            1  1000 to 1000000  yes    open   1 min ago
 ";
         assert_eq!(drawn, expected);
         assert!(show(&view(), true).text().contains("     6  free   c.example:5432"));

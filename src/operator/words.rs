@@ -624,7 +624,7 @@ mod tests {
             (20, ["layout has a datacenter field", "0 to 31"]),
             (23, ["number 5 of datacenter 3 is leased", "from 2026-11-24 12:01:00Z on"]),
             (28, ["5 to 4 values", "from 1 to 10000000"]),
-            (30, ["cannot be lowered from 4001 to 1", "\"snowflake-registry drop-tag\""]),
+            (29, ["cannot be lowered from 4001 to 1", "\"snowflake-registry drop-tag\""]),
         ] {
             for text in texts {
                 assert!(said[at].contains(text), "{}", said[at]);

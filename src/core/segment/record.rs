@@ -131,8 +131,13 @@ impl TagRecord {
     /// Returns the first value that the tag gives under this record of the fleet, if it
     /// [jumps](Self::jumps): after the jumps that are due.
     pub fn next_in(&self, fleet: &Fleet) -> i64 {
-        let due = if self.jumps { self.due(fleet) } else { 0 };
-        self.next.saturating_add(JUMP.saturating_mul(due))
+        if self.jumps { self.next_after(self.due(fleet)) } else { self.next }
+    }
+
+    /// Returns the next value after this many jumps, [`END`] if they lead beyond it. Each one has to
+    /// lead further, or to the end, also below zero: values below the end would come again.
+    fn next_after(&self, jumps: i64) -> i64 {
+        i64::try_from(i128::from(self.next) + i128::from(JUMP) * i128::from(jumps)).unwrap_or(END)
     }
 
     /// Returns the record that an operator writes before the generation of `fleet` begins, because
@@ -152,8 +157,7 @@ impl TagRecord {
     pub fn restored(&self, fleet: &Fleet, now_ms: i64, nonce: u64) -> Option<Self> {
         let age_ms = now_ms.saturating_sub(self.written_ms).saturating_add(fleet.skew_ms).max(0);
         let seconds = age_ms / 1000 + i64::from(age_ms % 1000 > 0);
-        let next = i128::from(self.next) + i128::from(JUMP) * i128::from(seconds);
-        let next = i64::try_from(next).unwrap_or(END);
+        let next = self.next_after(seconds);
         self.jumps.then_some(Self { next, nonce, written_ms: now_ms, ..*self })
     }
 
@@ -388,9 +392,12 @@ mod tests {
         let (grant, record) = record.unwrap().answer(&ask(10), &FLEET, NOW_MS);
         assert_eq!(block(grant), (END - 5, 5, 0));
         assert_eq!(record.unwrap().answer(&ask(10), &FLEET, NOW_MS), (Grant::Ended, None));
-        // A jump beyond the end ends the tag, too.
+        // A jump beyond the end ends the tag, too, wherever it begins.
         let fleet = Fleet { generation: u64::MAX, ..FLEET };
-        assert_eq!(RECORD.answer(&ask(10), &fleet, NOW_MS), (Grant::Ended, None));
+        for next in [100, -100, i64::MIN] {
+            let far = TagRecord { next, ..RECORD };
+            assert_eq!(far.answer(&ask(10), &fleet, NOW_MS), (Grant::Ended, None), "{next}");
+        }
     }
 
     #[test]

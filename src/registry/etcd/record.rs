@@ -333,7 +333,7 @@ mod tests {
                 "returnable_from" => assert_eq!(without, Ok(TagRecord { returnable: END, ..TAG })),
                 _ => says(without.map(drop), &format!("missing field `{name}`")),
             }
-            for odd in odd() {
+            for odd in odd().filter(|odd| name != "jumps" || !odd.is_boolean()) {
                 says(tag(&with(&text, &name, Some(odd))).map(drop), &format!("{name}: "));
             }
         }

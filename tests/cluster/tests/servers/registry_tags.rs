@@ -161,8 +161,8 @@ fn a_failover_that_loses_the_last_changes_gives_no_value_twice() {
     let told = Change::Tag { tag: look.tag, was: Some(old.nonce), record: new };
     assert_eq!(registry.swap(&Swap::after(&reading, vec![told])), Ok(SwapAnswer::Done(reading.incarnation)));
     let mut session = standby.connect();
-    // A jump alone does not say where the tag goes on.
-    let jump = "UPDATE snowflake_registry.tags SET jump = 5 WHERE tag = 'invoices'";
+    // That it jumps does not say where the tag goes on.
+    let jump = "UPDATE snowflake_registry.tags SET jumps = true WHERE tag = 'invoices'";
     let refusal = refused(session.execute(jump, &[]));
     assert_refused_as(&refusal, "55000", "tag \"invoices\" needs a next value, too");
     let lower = "UPDATE snowflake_registry.tags SET next_value = 15 WHERE tag = 'invoices'";
