@@ -421,11 +421,7 @@ impl World {
             self.supply(server);
         }
         let is_full = self.view(&server.shared(), tag).is_none();
-        // The registry has forgotten so many jumps that an operator has to set the next value.
-        let is_silent = self.registered().beyond == Some(crate::fleet::Beyond::RestoredSilently);
-        let is_too_far =
-            is_silent && server.shared().tags().places.places.iter().any(|place| place.state() == State::TooFar);
-        if !self.is_ended(tag) && !is_full && !is_too_far {
+        if !self.is_ended(server, tag) && !is_full {
             self.broken(Guarantee::Live, || format!("server {} draws nothing of {tag}", server.number));
         }
     }
@@ -433,14 +429,19 @@ impl World {
     /// A session wishes for more than a few blocks.
     fn settle_wish(&self, server: &Rc<Server>, tag: Tag) {
         let least = self.registered().store.borrow().tags[&tag].next.saturating_add(200);
-        if !self.is_ended(tag) && !self.raise(server, tag, least, 8) {
+        if !self.raise(server, tag, least, 8) && !self.is_ended(server, tag) {
             let number = server.number;
             self.broken(Guarantee::Live, || format!("server {number} draws nothing of {tag} from {least} on"));
         }
     }
 
-    /// Whether the tag has hardly any value left.
-    fn is_ended(&self, tag: Tag) -> bool {
-        self.registered().store.borrow().tags[&tag].next >= END - 2 * JUMP
+    /// Whether the tag has hardly any value left, or a silent restore has forgotten so many jumps
+    /// that an operator has to set its next value.
+    fn is_ended(&self, server: &Server, tag: Tag) -> bool {
+        let fleet = self.registered();
+        let is_silent = fleet.beyond == Some(crate::fleet::Beyond::RestoredSilently);
+        let shared = server.shared();
+        let is_too_far = shared.tags().places.places.iter().any(|place| place.state() == State::TooFar);
+        is_silent && is_too_far || fleet.store.borrow().tags[&tag].next >= END - 2 * JUMP
     }
 }
