@@ -219,8 +219,8 @@ CREATE TABLE IF NOT EXISTS snowflake_registry.fleets (
     last_worker bigint CHECK (last_worker >= first_worker),
     loses_nothing boolean NOT NULL DEFAULT false,
     closed boolean NOT NULL DEFAULT false,
-    -- As MOST_LEASE_MS and MOST_SKEW_MS have them (src/core/registry.rs). Limits and freezes beyond
-    -- them would last for ever.
+    -- As MOST_LEASE_MS and MOST_SKEW_MS have them (src/core/fleet/registry.rs). Limits and freezes
+    -- beyond them would last for ever.
     longest_ms bigint NOT NULL DEFAULT 0 CHECK (longest_ms BETWEEN 0 AND 2592000000),
     skew_ms bigint NOT NULL DEFAULT 0 CHECK (skew_ms BETWEEN 0 AND 3600000),
     lease_ms bigint NOT NULL DEFAULT 0 CHECK (lease_ms BETWEEN 0 AND 2592000000),
@@ -721,7 +721,7 @@ CREATE OR REPLACE FUNCTION snowflake_registry.check_fleet() RETURNS trigger
 LANGUAGE plpgsql AS $$
 DECLARE
     now_ms CONSTANT bigint := snowflake_registry.now_ms();
-    -- As MOST_LEASE_MS and MOST_SKEW_MS have them (src/core/registry.rs).
+    -- As MOST_LEASE_MS and MOST_SKEW_MS have them (src/core/fleet/registry.rs).
     most_lease_ms CONSTANT bigint := 2592000000;
     most_skew_ms CONSTANT bigint := 3600000;
     store CONSTANT bigint := snowflake_registry.store();
@@ -736,7 +736,7 @@ BEGIN
             OR old.first_worker IS NOT NULL
                 AND (new.first_worker, new.last_worker) IS DISTINCT FROM (old.first_worker, old.last_worker)
             -- Every first server writes the same limits. A registry that has lost them gets them
-            -- again. (DEFAULT_LEASE_MS, DEFAULT_SKEW_MS in src/core/registry.rs)
+            -- again. (DEFAULT_LEASE_MS, DEFAULT_SKEW_MS in src/core/fleet/registry.rs)
             OR new.longest_ms IS DISTINCT FROM coalesce(nullif(old.longest_ms, 0), 600000)
             OR new.skew_ms IS DISTINCT FROM coalesce(nullif(old.skew_ms, 0), 60000)
             THEN 'a server cannot change what an operator sets, nor the layout, the range or the limits of a fleet'
@@ -747,7 +747,7 @@ BEGIN
         WHEN new.generation = old.generation AND (store, timeline) <> (old.store, old.timeline)
                 AND NOT (store = old.store AND old.loses_nothing)
             THEN format('a registry that may have lost leases or blocks cannot stay in generation %s', old.generation)
-        -- As Fleet::begin_generation says (src/core/registry.rs).
+        -- As Fleet::begin_generation says (src/core/fleet/registry.rs).
         WHEN new.generation NOT IN (old.generation,
                 old.generation + CASE WHEN store = old.store THEN greatest(timeline - old.timeline, 1) ELSE 1 END)
             OR new.generation = old.generation
@@ -795,8 +795,8 @@ BEGIN
         WHEN NOT is_new AND coalesce(new.secret <> old.secret, true) THEN 'belongs to another server'
         WHEN NOT is_new AND new.from_ms <> old.from_ms THEN 'cannot begin at another time than before'
         -- A server takes a number that is over by its own clock, which may be ahead by the skew in
-        -- use (used_skew_ms in src/core/registry.rs). A server's record that is empty was given
-        -- back before it began. An operator's is empty if it was reserved twice.
+        -- use (used_skew_ms in src/core/fleet/registry.rs). A server's record that is empty was
+        -- given back before it began. An operator's is empty if it was reserved twice.
         WHEN is_new AND (old.server = 0 OR old.until_ms > old.from_ms) AND old.until_ms > now_ms + used_skew_ms
             THEN format('cannot be taken before %s', snowflake_registry.instant(old.until_ms))
         WHEN is_new AND new.from_ms < old.until_ms
@@ -806,7 +806,8 @@ BEGIN
         WHEN is_new AND (new.worker BETWEEN f.first_worker AND f.last_worker) IS NOT TRUE
             THEN format('is outside of the range %s to %s', coalesce(f.first_worker::text, 'NULL'),
                 coalesce(f.last_worker::text, 'NULL'))
-        -- Of the built-in layouts (BUILT_IN in src/core/layout.rs), two have datacenters 0 to 31.
+        -- Of the built-in layouts (BUILT_IN in src/core/id/layout.rs), two have datacenters 0 to
+        -- 31.
         WHEN is_new AND CASE
                 WHEN f.layout IN (7366546996939299186, 7478322222171316616) THEN new.datacenter NOT BETWEEN 0 AND 31
                 WHEN f.layout IN (659112385214155961, 8876148683603590667, 6716042574934541900, 903937532760564967,
@@ -875,7 +876,7 @@ BEGIN
     fleet_generation := (SELECT f.generation FROM snowflake_registry.fleets f WHERE f.name = new.fleet);
     due := greatest(fleet_generation - old.generation, 0);
     is_stopped := due > 0 AND NOT old.jumps;
-    -- From here on, no server has had a value. (JUMP in src/core/segment.rs)
+    -- From here on, no server has had a value. (JUMP in src/core/fleet/segment.rs)
     reached := old.next_value + due * old.jumps::integer * 1000000000;
     why := CASE
         -- The table's own error would show the row.
@@ -889,7 +890,7 @@ BEGIN
             THEN 'does not jump, and waits for an operator'
         WHEN NOT is_stopped AND new.generation <> fleet_generation
             THEN format('cannot be of generation %s, because the fleet has generation %s', new.generation, fleet_generation)
-        -- Otherwise one call could use up the tag for ever. (FARTHEST in src/core/segment.rs)
+        -- Otherwise one call could use up the tag for ever. (FARTHEST in src/core/fleet/segment.rs)
         WHEN new.next_value > reached + 10000000000 + old.greatest_step
             THEN format('cannot go on from %s to %s', old.next_value, new.next_value)
         WHEN NOT is_stopped AND new.next_value > reached AND new.returnable_from < reached
@@ -978,7 +979,7 @@ BEGIN
     fleet_generation := coalesce(fleet_generation, 0);
     IF TG_OP = 'UPDATE' THEN
         -- What is set must not take the place of the jumps that are due. (JUMP in
-        -- src/core/segment.rs)
+        -- src/core/fleet/segment.rs)
         due := old.next_value;
         IF old.jumps AND new.jumps THEN
             due := least(9223372036854775807,

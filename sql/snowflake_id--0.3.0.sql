@@ -368,8 +368,8 @@ IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_layou
 -- What Rust cannot declare: sequences, views, grants, and a comment on every object. build.rs takes
 -- all from this line on into the script that cargo-pgrx generates.
 
--- The mark: what this database stores about the ids drawn in it (src/core/mark.rs). Every role may
--- read these sequences, because pg_dump carries them also for a database owner who is not a
+-- The mark: what this database stores about the ids drawn in it (src/core/draw/mark.rs). Every role
+-- may read these sequences, because pg_dump carries them also for a database owner who is not a
 -- superuser. No role may write them. The local ones are not carried: where they differ from the
 -- others, a dump was restored.
 CREATE SEQUENCE snowflake_mark MINVALUE 0 START 0;

@@ -13,13 +13,13 @@ use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::PgSqlErrorCode::*;
 use pgrx::prelude::*;
 use snowflake_core::clock::Utc;
-use snowflake_core::encoding::{Encoding, EncodingError};
-use snowflake_core::id::IdError;
-use snowflake_core::layout::{BUILT_IN, Field, Layout, LayoutError};
-use snowflake_core::registry::Fleet;
-use snowflake_core::segment::FARTHEST;
-use snowflake_core::settled::answers;
-use snowflake_core::tag::{TAG_BYTES, TagError};
+use snowflake_core::draw::settled::answers;
+use snowflake_core::fleet::registry::Fleet;
+use snowflake_core::fleet::segment::FARTHEST;
+use snowflake_core::fleet::tag::{TAG_BYTES, TagError};
+use snowflake_core::id::encoding::{Encoding, EncodingError};
+use snowflake_core::id::layout::{BUILT_IN, Field, Layout, LayoutError};
+use snowflake_core::id::parts::IdError;
 
 use crate::postgres::text::{shell_word, showable};
 

@@ -12,9 +12,9 @@ use std::ffi::{CStr, CString};
 
 use pgrx::pg_sys::{Oid, TransactionId};
 use pgrx::prelude::*;
-use snowflake_core::encoding::Encoding;
-use snowflake_core::layout::{BUILT_IN, Field, Layout};
-use snowflake_core::segment::Block;
+use snowflake_core::fleet::segment::Block;
+use snowflake_core::id::encoding::Encoding;
+use snowflake_core::id::layout::{BUILT_IN, Field, Layout};
 
 use crate::convert::{convert, convert_back, convert_columns, convert_ids_back, convert_to_tag};
 use crate::error::OrRaise;

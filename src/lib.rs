@@ -75,15 +75,15 @@
 //!
 //! | question | file |
 //! |---|---|
-//! | Can two ids be equal? | `core/generator.rs` |
-//! | What happens in a crash? | `core/mark.rs`, and `ids/database_mark.rs` for PostgreSQL's part |
-//! | Which rows does a reader in the order of ids miss? | `core/settled.rs`, and `ids/settled.rs` for SQL |
-//! | Can two servers have the same numbers? | `core/lease.rs`, and `fleet/keeper.rs` for the process that runs it |
-//! | Can two servers get the same dense value? | `core/segment.rs`, and `fleet/keeper.rs` for the process that reserves blocks |
-//! | When does a draw wait, and for what? | `core/draw.rs`, and `ids/waiting.rs` |
+//! | Can two ids be equal? | `core/draw/generator.rs` |
+//! | What happens in a crash? | `core/draw/mark.rs`, and `ids/database_mark.rs` for PostgreSQL's part |
+//! | Which rows does a reader in the order of ids miss? | `core/draw/settled.rs`, and `ids/settled.rs` for SQL |
+//! | Can two servers have the same numbers? | `core/fleet/lease.rs`, and `fleet/keeper.rs` for the process that runs it |
+//! | Can two servers get the same dense value? | `core/fleet/segment.rs`, and `fleet/keeper.rs` for the process that reserves blocks |
+//! | When does a draw wait, and for what? | `core/draw/session.rs`, and `ids/waiting.rs` |
 //! | How many of a process's few places for callbacks are taken? | `postgres/catalog.rs`: none, or two |
 //! | Why does a condition on the time use the primary key? | `time/pushdown.rs` |
-//! | What can an operator do with a fleet's registry? | `core/operate.rs`, and `operator/main.rs` for the program |
+//! | What can an operator do with a fleet's registry? | `core/fleet/operate.rs`, and `operator/main.rs` for the program |
 //! | What does SQL offer? | `functions.rs`, and what it installs: `sql/snowflake_id--VERSION.sql` |
 //! | What does a word mean? | `docs/internals/glossary.md` |
 

@@ -11,7 +11,7 @@ use pgrx::pg_sys;
 use pgrx::pgrx_sql_entity_graph::metadata::{
     ArgumentError, ReturnsError, ReturnsRef, SqlMappingRef, SqlTranslatable, TypeOrigin,
 };
-use snowflake_core::id::Parts;
+use snowflake_core::id::parts::Parts;
 
 use crate::time::instant::timestamptz;
 

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::ffi::{CStr, CString};
 
 use pgrx::pg_sys::Oid;
-use snowflake_core::segment::END;
+use snowflake_core::fleet::segment::END;
 
 use super::database::{Column, SpiDatabase, given, pairs, text, value};
 use super::target::{Aim, Former, NamedColumn, Target};

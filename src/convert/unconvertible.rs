@@ -5,7 +5,7 @@ use std::ffi::CString;
 
 use pgrx::prelude::PgSqlErrorCode::*;
 use pgrx::prelude::*;
-use snowflake_core::layout::Layout;
+use snowflake_core::id::layout::Layout;
 
 use crate::error::{Busy, Error, Report, Reportable, Sent, known_as};
 use crate::postgres::text::legible;

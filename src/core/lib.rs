@@ -4,42 +4,53 @@
 //! all values (proptest) and from a fuzzer. It has no dependencies and no `unsafe`, and never
 //! sleeps, logs or allocates while an id is drawn.
 //!
-//! | question | file |
-//! |---|---|
-//! | What do the bits of an id mean? | [`layout`] |
-//! | How is an id packed, read back and printed? | [`id`] |
-//! | How is an id written as a short text? | [`encoding`] |
-//! | Which numbers does every id of a server carry? | [`identity`] |
-//! | How do they change while sessions draw? | [`numbers`] |
-//! | Can two servers have the same numbers? | [`lease`] |
-//! | What does a fleet's registry hold? | [`registry`] |
-//! | What does a server know of its fleet, and what does it write of it? | [`membership`] |
-//! | How do a server and an operator read the registry and change it? | [`exchange`] |
-//! | What may an operator do to a fleet? | [`operate`] |
-//! | When does a server ask the registry again? | [`pace`] |
-//! | How do many servers share one dense space of values? | [`segment`] |
-//! | What can such a space be called? | [`tag`] |
-//! | Can two ids be equal? When is a draw refused? | [`generator`] |
-//! | How does a busy session draw with little work? | [`known_tick`] |
-//! | When does a draw wait, and for what? | [`mod@draw`] |
-//! | Which ids were drawn in a span of time? | [`bounds`] |
-//! | Between which limits is a time of which something is computed? | [`computed`] |
-//! | What happens after a crash, a failover or a restore? | [`mark`] |
-//! | How far may a database draw, and how do its sessions know? | [`published`] |
-//! | Up to which id does a reader miss nothing? | [`settled`] |
-//! | Which atomics are there? | [`atomic`] |
-//! | Where does the time come from? How is an instant written? | [`clock`] |
-//! | Which number stands for a text? | [`fnv`] |
-//! | What does a word mean here? | `docs/internals/glossary.md` |
-//! | Which word did a user mean, and how much of it does an error repeat? | [`spelling`] |
+//! A folder is a room. Each file uses only files that stand below it, and each room only rooms
+//! below it (`tools/map`).
+//!
+//! ```text
+//! fleet/               what the servers of a fleet share
+//!   operate            what an operator may do to a fleet
+//!   lease              whether two servers can have the same numbers
+//!   segment            how many servers share one dense space of values
+//!   exchange           how a server and an operator read the registry and change it
+//!   membership         what a server knows of its fleet, and what it writes of it
+//!   registry           what a fleet's registry holds
+//!   tag                what a dense space of values can be called
+//!   pace               when a server asks the registry again
+//!   |
+//! draw/                how the sessions of a server draw ids
+//!   session            when a draw waits, and for what
+//!   settled            up to which id a reader misses nothing
+//!   mark               what happens after a crash, a failover or a restore
+//!   numbers            how a server's numbers change while sessions draw
+//!   known_tick         how a busy session draws with little work
+//!   published          how far a database may draw, and how its sessions know
+//!   generator          whether two ids can be equal, and when a draw is refused
+//!   stamp              what a server draws with
+//!   |
+//! id/                  what an id is
+//!   bounds             which ids were drawn in a span of time
+//!   identity           which numbers every id of a server carries
+//!   parts              how an id is packed, read back and printed
+//!   layout             what the bits of an id mean
+//!   encoding           how an id is written as a short text
+//!   computed           between which limits a time is of which something is computed
+//!   spelling           which word a user meant, and how much of it an error repeats
+//!   fnv                which number stands for a text
+//!   |
+//! clock                where the time comes from, and how an instant is written
+//! atomic               which atomics there are
+//! ```
+//!
+//! What a word means here: `docs/internals/glossary.md`.
 //!
 //! Each error is in the file that raises it: variants that hold facts, and for each one line of
 //! text in PostgreSQL's message style. The extension adds SQLSTATE, DETAIL and HINT.
 //!
 //! ```
-//! use snowflake_core::generator::{Generator, Limits, NO_MARK};
-//! use snowflake_core::identity::IdStamp;
-//! use snowflake_core::layout::Layout;
+//! use snowflake_core::draw::generator::{Generator, Limits, NO_MARK};
+//! use snowflake_core::draw::stamp::IdStamp;
+//! use snowflake_core::id::layout::Layout;
 //!
 //! let layout = Layout::parse("snowflake")?;
 //! let drawing = IdStamp::new(layout, Some(5), None, false)?;
@@ -56,27 +67,7 @@
 #![forbid(unsafe_code)]
 
 pub mod atomic;
-pub mod bounds;
 pub mod clock;
-pub mod computed;
 pub mod draw;
-pub mod encoding;
-pub mod exchange;
-pub mod fnv;
-pub mod generator;
+pub mod fleet;
 pub mod id;
-pub mod identity;
-pub mod known_tick;
-pub mod layout;
-pub mod lease;
-pub mod mark;
-pub mod membership;
-pub mod numbers;
-pub mod operate;
-pub mod pace;
-pub mod published;
-pub mod registry;
-pub mod segment;
-pub mod settled;
-pub mod spelling;
-pub mod tag;

@@ -6,11 +6,11 @@
 use pgrx::prelude::PgSqlErrorCode::*;
 use pgrx::prelude::*;
 use snowflake_core::clock::Utc;
-use snowflake_core::exchange::Failure;
-use snowflake_core::layout::Layout;
-use snowflake_core::lease::{Lease, LeaseNotice};
-use snowflake_core::membership::FleetNotice;
-use snowflake_core::segment::{FARTHEST, SupplyNotice};
+use snowflake_core::fleet::exchange::Failure;
+use snowflake_core::fleet::lease::{Lease, LeaseNotice};
+use snowflake_core::fleet::membership::FleetNotice;
+use snowflake_core::fleet::segment::{FARTHEST, SupplyNotice};
+use snowflake_core::id::layout::Layout;
 use snowflake_registry::{Kind, RegistryError};
 
 use super::{Report, known_as};

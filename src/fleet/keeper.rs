@@ -2,8 +2,8 @@
 //! lease, and gives the rest of it back at the end. It also reserves the blocks from which sessions
 //! draw dense values. It blocks no session.
 //!
-//! This file says when. What is done then, the core decides (`core/lease/holder.rs`,
-//! `core/segment/supply.rs`), and `snowflake_registry` is the way to the registry.
+//! This file says when. What is done then, the core decides (`core/fleet/lease/holder.rs`,
+//! `core/fleet/segment/supply.rs`), and `snowflake_registry` is the way to the registry.
 //! `keeper/server.rs` is what the core sees of this server and its registry. `keeper/notes.rs`
 //! notes what comes of it, and tells operators.
 //!
@@ -19,13 +19,13 @@ use std::cell::{Cell, RefCell};
 use std::time::Duration;
 
 use pgrx::prelude::*;
-use snowflake_core::exchange::Failure;
-use snowflake_core::layout::Layout;
-use snowflake_core::lease::{Holder, LeaseTerms, SharedWords};
-use snowflake_core::membership::Membership;
-use snowflake_core::pace::{self, Pace};
-use snowflake_core::registry::{Store, Wanted};
-use snowflake_core::segment::Supply;
+use snowflake_core::fleet::exchange::Failure;
+use snowflake_core::fleet::lease::{Holder, LeaseTerms, SharedWords};
+use snowflake_core::fleet::membership::Membership;
+use snowflake_core::fleet::pace::{self, Pace};
+use snowflake_core::fleet::registry::{Store, Wanted};
+use snowflake_core::fleet::segment::Supply;
+use snowflake_core::id::layout::Layout;
 use snowflake_registry::{Registry, RegistryError, open};
 
 use crate::error::{Sent, fleet as texts};

@@ -1,5 +1,5 @@
-//! The mark in PostgreSQL: a [`MarkedDatabase`] for the protocol. `core/mark.rs` has the protocol,
-//! with the reasons why no id comes twice after a crash, a failover or a restore.
+//! The mark in PostgreSQL: a [`MarkedDatabase`] for the protocol. `core/draw/mark.rs` has the
+//! protocol, with the reasons why no id comes twice after a crash, a failover or a restore.
 //!
 //! What is stored lies in sequences (`members.rs`, `sequence.rs`). The lock is on the primary
 //! lane's sequence. Marks are published in shared memory for database and sequence. What
@@ -9,11 +9,11 @@ use std::cell::Cell;
 
 use pgrx::prelude::*;
 use snowflake_core::clock::{Clock, Utc, Wait};
-use snowflake_core::identity::Identity;
-use snowflake_core::known_tick::KnownTick;
-use snowflake_core::layout::{Field, Layout};
-use snowflake_core::mark::{Mark, MarkNotice, MarkRefusal, MarkTerms, MarkedDatabase, Stored, StoredNumber};
-use snowflake_core::published::{Marks, Published, UNCLAIMED};
+use snowflake_core::draw::known_tick::KnownTick;
+use snowflake_core::draw::mark::{Mark, MarkNotice, MarkRefusal, MarkTerms, MarkedDatabase, Stored, StoredNumber};
+use snowflake_core::draw::published::{Marks, Published, UNCLAIMED};
+use snowflake_core::id::identity::Identity;
+use snowflake_core::id::layout::{Field, Layout};
 
 use crate::error::{Again, Error};
 use crate::ids::members::{self, Sequences};
@@ -336,7 +336,7 @@ pub fn places_taken() -> usize {
 }
 
 /// Remembers the marks for this session's draws. Numbers that were read before are not drawn with
-/// under other marks (`core/numbers.rs`).
+/// under other marks (`core/draw/numbers.rs`).
 fn remember(marks: Marks<'static>) -> Marks<'static> {
     if KNOWN.replace(Some(marks)).is_none_or(|known| !known.is_same(&marks)) {
         TICK.set(None);

@@ -1,14 +1,14 @@
 //! Drawing dense values for SQL: finding a tag's place, the fast path, waiting for a block.
 //!
-//! Why no value comes twice: `core/segment.rs`. The background worker reserves the blocks
+//! Why no value comes twice: `core/fleet/segment.rs`. The background worker reserves the blocks
 //! (`keeper.rs`). While a session waits for one, it must hold no lock of any kind.
 
 use std::ffi::CStr;
 
 use pgrx::pg_sys::{self, Oid};
-use snowflake_core::fnv::fnv1a;
-use snowflake_core::segment::{PlaceRefusal, State, ValueRun};
-use snowflake_core::tag::{TAG_BYTES, Tag, TagError};
+use snowflake_core::fleet::segment::{PlaceRefusal, State, ValueRun};
+use snowflake_core::fleet::tag::{TAG_BYTES, Tag, TagError};
+use snowflake_core::id::fnv::fnv1a;
 
 use crate::error::fleet::{WorkerSeen, no_block};
 use crate::error::{Error, Reportable, Sent};

@@ -22,9 +22,9 @@ use std::ptr;
 
 use pgrx::pg_sys;
 use pgrx::prelude::*;
-use snowflake_core::identity::IdStamp;
-use snowflake_core::mark::{Stored, Written};
-use snowflake_core::published::Published;
+use snowflake_core::draw::mark::{Stored, Written};
+use snowflake_core::draw::published::Published;
+use snowflake_core::draw::stamp::IdStamp;
 
 use crate::error::OrRaise;
 use crate::ids::database_mark;

@@ -1,7 +1,7 @@
 //! The layouts that this session uses: the setting's, and those named in `layout` arguments.
 
 use parking_lot::Mutex;
-use snowflake_core::layout::{Layout, LayoutError, MAX_TEXT};
+use snowflake_core::id::layout::{Layout, LayoutError, MAX_TEXT};
 
 use crate::error::Error;
 use crate::ids::database_mark;

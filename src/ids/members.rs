@@ -7,7 +7,7 @@
 use std::ffi::CStr;
 
 use pgrx::pg_sys;
-use snowflake_core::mark::StoredNumber;
+use snowflake_core::draw::mark::StoredNumber;
 
 use crate::ids::sequence::Sequence;
 use crate::postgres::catalog;

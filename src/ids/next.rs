@@ -1,8 +1,8 @@
 //! Drawing ids for SQL: what is checked first, the fast path, and what is counted.
 //!
-//! The core has the loop that moves the mark, waits and refuses (`core/draw.rs`); this file is its
-//! session. While it waits, it must hold no lock of any kind. Each refused draw must leave through
-//! `stats::note_refusal`, which counts it.
+//! The core has the loop that moves the mark, waits and refuses (`core/draw/session.rs`); this file
+//! is its session. While it waits, it must hold no lock of any kind. Each refused draw must leave
+//! through `stats::note_refusal`, which counts it.
 //!
 //! Three ways lead to an id, the shortest first: of the tick that the session knows, of any tick
 //! without waiting, and through the core's loop. `docs/internals/testing.md` (Figures) has what the
@@ -10,16 +10,17 @@
 
 use std::ffi::CStr;
 
-use snowflake_core::bounds::Instant;
 use snowflake_core::clock::{Clock, Wait};
-use snowflake_core::draw;
-use snowflake_core::generator::{Announce, DrawRefusal, Generator, IdRun, Limits, longest_run};
-use snowflake_core::identity::{IdStamp, LaneName};
-use snowflake_core::known_tick::{self, KnownTick};
-use snowflake_core::layout::Layout;
-use snowflake_core::mark::MarkTerms;
-use snowflake_core::published::Marks;
-use snowflake_core::settled::FirstDraw;
+use snowflake_core::draw::generator::{Announce, DrawRefusal, Generator, IdRun, Limits, longest_run};
+use snowflake_core::draw::known_tick::{self, KnownTick};
+use snowflake_core::draw::mark::MarkTerms;
+use snowflake_core::draw::published::Marks;
+use snowflake_core::draw::session::{DrawingSession, draw};
+use snowflake_core::draw::settled::FirstDraw;
+use snowflake_core::draw::stamp::IdStamp;
+use snowflake_core::id::bounds::Instant;
+use snowflake_core::id::identity::LaneName;
+use snowflake_core::id::layout::Layout;
 
 use crate::error::{Again, Error};
 use crate::ids::database_mark;
@@ -66,7 +67,7 @@ impl IdSource {
     fn draw(self, count: u32) -> Result<IdRun, Error> {
         let is_first = !self.slot.has_first_id();
         let session = BackendSession { request: Request::new(), announce: self.slot.announce() };
-        let run = draw::draw(&session, self.generator, count)?;
+        let run = draw(&session, self.generator, count)?;
         if is_first {
             prepared::has_drawn()?;
         }
@@ -112,7 +113,7 @@ impl Clock for BackendSession {
     }
 }
 
-impl draw::DrawingSession for BackendSession {
+impl DrawingSession for BackendSession {
     type Error = Error;
 
     fn known(&self) -> Result<Marks<'_>, Error> {
@@ -186,8 +187,8 @@ impl draw::DrawingSession for BackendSession {
 /// # Errors
 /// [`Error::NotPreloaded`], [`Error::NotSet`], [`Error::NotSupplied`], [`Error::ClockBeforeEpoch`],
 /// [`Error::TimeUsedUp`], [`Error::ClockStepBack`], and those of
-/// [`Mark::make_way`](snowflake_core::mark::Mark::make_way), as [`Error`] words them. PostgreSQL
-/// itself raises what `nextval` refuses.
+/// [`Mark::make_way`](snowflake_core::draw::mark::Mark::make_way), as [`Error`] words them.
+/// PostgreSQL itself raises what `nextval` refuses.
 pub fn one() -> Result<i64, Error> {
     let draw = || {
         let source = IdSource::find(c"snowflake_next()")?;
@@ -227,9 +228,9 @@ pub fn least_to_come(command: &'static CStr) -> Result<i64, Error> {
     Ok(next.min(layout.last_id_before(start) + 1))
 }
 
-/// Draws one id of the tick that the session knows (`core/known_tick.rs`), if the transaction has
-/// drawn before. Raises and waits for nothing. Panics only if an invariant of the core is broken.
-/// Such a panic ends in an abort, so that no wrong id gets out.
+/// Draws one id of the tick that the session knows (`core/draw/known_tick.rs`), if the transaction
+/// has drawn before. Raises and waits for nothing. Panics only if an invariant of the core is
+/// broken. Such a panic ends in an abort, so that no wrong id gets out.
 #[inline(always)]
 pub fn one_of_known_tick() -> Option<i64> {
     let (generator, slot) = (shmem::generator()?, shmem::slot()?);
@@ -351,7 +352,7 @@ pub fn accept_fleet() -> Result<(), Error> {
         return Err(Error::OldObjects);
     }
     let session = BackendSession { request: Request::new(), announce: FirstDraw::default() };
-    let drawing = draw::DrawingSession::drawing(&session)?;
+    let drawing = DrawingSession::drawing(&session)?;
     database_mark::of(layout, &session.request)?.accept_fleet(&drawing, &database_mark::terms())
 }
 
@@ -364,7 +365,7 @@ pub fn reset_mark() -> Result<(), Error> {
     let layout = writable_layout(c"snowflake_reset_mark()")?;
     let session = BackendSession { request: Request::new(), announce: FirstDraw::default() };
     // Waits for a lease, which the server may not have yet after the restart before this.
-    let drawing = draw::DrawingSession::drawing(&session)?;
+    let drawing = DrawingSession::drawing(&session)?;
     database_mark::of(layout, &session.request)?.reset(&drawing)
 }
 

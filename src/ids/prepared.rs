@@ -1,5 +1,5 @@
 //! Prepared transactions that have drawn (two-phase commit): how they get into the table of
-//! `core/settled/prepared.rs`, and what of them outlives a restart.
+//! `core/draw/settled/prepared.rs`, and what of them outlives a restart.
 //!
 //! A transaction that has drawn takes a lock before it is prepared. The lock is of the class of
 //! advisory locks, and holds the transaction's first id. PostgreSQL keeps it with the prepared
@@ -16,8 +16,8 @@ use std::slice;
 use pgrx::pg_sys;
 use pgrx::prelude::*;
 use snowflake_core::atomic::Ordering;
-use snowflake_core::settled::prepared::{self, PreparedTable, PreparedTransaction, SPARE};
-use snowflake_core::settled::run::Run;
+use snowflake_core::draw::settled::prepared::{self, PreparedTable, PreparedTransaction, SPARE};
+use snowflake_core::draw::settled::run::Run;
 
 use crate::error::{Error, OrRaise};
 use crate::postgres::backend;

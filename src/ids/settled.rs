@@ -1,14 +1,14 @@
 //! The settled id, for SQL: what is refused, whose snapshot counts, and who holds the id back.
-//! `core/settled.rs` finds the id, and argues why a reader that goes up to it misses nothing.
+//! `core/draw/settled.rs` finds the id, and argues why a reader that goes up to it misses nothing.
 //!
-//! A session gives each statement one answer (`core/settled/answers.rs`), so no parallel worker may
-//! call the function.
+//! A session gives each statement one answer (`core/draw/settled/answers.rs`), so no parallel
+//! worker may call the function.
 
 use parking_lot::Mutex;
 use pgrx::prelude::*;
 use snowflake_core::clock::Clock;
-use snowflake_core::settled::answers::Answers;
-use snowflake_core::settled::{Promise, Reader};
+use snowflake_core::draw::settled::answers::Answers;
+use snowflake_core::draw::settled::{Promise, Reader};
 
 use crate::error::Error;
 use crate::ids::database_mark;
@@ -34,8 +34,8 @@ static PROMISE: Local<Option<&'static Promise>> = Local::new(None);
 /// [`Error::NotPreloaded`], [`Error::NotSet`], [`Error::SettledOnStandby`],
 /// [`Error::SettledWithBackup`], [`Error::SettledInParallel`], [`Error::NoSnapshot`],
 /// [`Error::SnapshotFromStandby`], [`Error::SettledForgotten`], [`Error::TooManyPrepared`], and
-/// those of [`Mark::reach`](snowflake_core::mark::Mark::reach) and
-/// [`Mark::covered`](snowflake_core::mark::Mark::covered), as [`Error`] words them.
+/// those of [`Mark::reach`](snowflake_core::draw::mark::Mark::reach) and
+/// [`Mark::covered`](snowflake_core::draw::mark::Mark::covered), as [`Error`] words them.
 pub fn settled() -> Result<i64, Error> {
     let layout = stamp::layout().ok_or(Error::NotPreloaded)?;
     if backend::is_in_recovery() {

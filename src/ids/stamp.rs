@@ -2,16 +2,17 @@
 //! come from the settings or are leased from a registry. This file is the only owner of both.
 //!
 //! Other files get a [`IdStamp`] by value, or borrow it for the length of a call. They must not
-//! keep it, because leased numbers change while the server runs (`core/numbers.rs`).
+//! keep it, because leased numbers change while the server runs (`core/draw/numbers.rs`).
 
 use std::sync::OnceLock;
 
 use pgrx::prelude::*;
 use snowflake_core::clock::{Clock, DAY_MS, Utc};
-use snowflake_core::id::IdError;
-use snowflake_core::identity::{IdStamp, Identity};
-use snowflake_core::layout::{Field, Layout};
-use snowflake_core::mark::IS_CONTROL;
+use snowflake_core::draw::mark::IS_CONTROL;
+use snowflake_core::draw::stamp::IdStamp;
+use snowflake_core::id::identity::Identity;
+use snowflake_core::id::layout::{Field, Layout};
+use snowflake_core::id::parts::IdError;
 
 use crate::error::{Error, Reportable, Sent, known_as};
 use crate::postgres::backend::WallClock;
@@ -139,7 +140,7 @@ pub fn check() -> Result<(), Error> {
 }
 
 /// Returns what [`read`] does, for the marks that this session knows, and keeps it for the fast
-/// path. The marks must have been looked up before (`core/numbers.rs`).
+/// path. The marks must have been looked up before (`core/draw/numbers.rs`).
 ///
 /// # Errors
 /// As for [`read`].

@@ -8,9 +8,9 @@
 
 use pgrx::prelude::*;
 use snowflake_core::clock::{Clock, DAY_MS};
-use snowflake_core::identity::LaneName;
-use snowflake_core::layout::Layout;
-use snowflake_core::segment::State;
+use snowflake_core::fleet::segment::State;
+use snowflake_core::id::identity::LaneName;
+use snowflake_core::id::layout::Layout;
 use snowflake_registry::shown_address;
 
 use crate::error::fleet::Failing;

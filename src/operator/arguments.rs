@@ -130,8 +130,8 @@ pub struct TagValues {
     pub description: Option<String>,
 }
 
-fn parse_tag(text: &str) -> Result<snowflake_core::tag::Tag, String> {
-    snowflake_core::tag::Tag::new(text).map_err(|error| error.to_string())
+fn parse_tag(text: &str) -> Result<snowflake_core::fleet::tag::Tag, String> {
+    snowflake_core::fleet::tag::Tag::new(text).map_err(|error| error.to_string())
 }
 
 fn parse_uuid(text: &str) -> Result<u128, String> {
@@ -423,7 +423,7 @@ pub enum Command {
     CreateTag {
         /// The tag's name, 1 to 63 bytes; case-sensitive
         #[arg(value_parser = parse_tag)]
-        tag: snowflake_core::tag::Tag,
+        tag: snowflake_core::fleet::tag::Tag,
         #[command(flatten)]
         values: TagValues,
         #[command(flatten)]
@@ -432,17 +432,17 @@ pub enum Command {
 
     /// Changes a tag
     ///
-    /// To let a tag that has stopped go on, set --next-value above all values that servers have had:
-    /// wait for half a minute, so that running servers tell theirs, and look for the greatest value
-    /// of the others in what took over, a standby or a backup. A next value that is too low gives
-    /// values twice, and no error reports it. Servers draw the rest of their blocks first.
+    /// To let a tag that has stopped go on, set --next-value above all values that servers have
+    /// had: wait for half a minute, so that running servers tell theirs, and look for the greatest
+    /// value of the others in what took over, a standby or a backup. A next value that is too low
+    /// gives values twice, and no error reports it. Servers draw the rest of their blocks first.
     ///
     /// Where numbers need not be short, --jumps true lets the tag go on without you.
     #[command(verbatim_doc_comment)]
     SetTag {
         /// The tag's name
         #[arg(value_parser = parse_tag)]
-        tag: snowflake_core::tag::Tag,
+        tag: snowflake_core::fleet::tag::Tag,
         #[command(flatten)]
         values: TagValues,
         #[command(flatten)]
@@ -458,7 +458,7 @@ pub enum Command {
     DropTag {
         /// The tag's name
         #[arg(value_parser = parse_tag)]
-        tag: snowflake_core::tag::Tag,
+        tag: snowflake_core::fleet::tag::Tag,
         #[command(flatten)]
         changing: Changing,
     },

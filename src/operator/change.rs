@@ -2,8 +2,8 @@
 //! itself, and what is said of it.
 
 use serde_json::{Value as Json, json};
-use snowflake_core::operate::{Failure, Operation, Outcome, Turn};
-use snowflake_core::registry::{Reading, Store};
+use snowflake_core::fleet::operate::{Failure, Operation, Outcome, Turn};
+use snowflake_core::fleet::registry::{Reading, Store};
 use snowflake_registry::RegistryError;
 
 use crate::arguments::Changing;
@@ -263,8 +263,8 @@ mod tests {
     use std::cell::{Cell, RefCell};
     use std::time::Duration;
 
-    use snowflake_core::registry::{Change as Pending, Fleet, Swap, SwapAnswer, Wanted};
-    use snowflake_core::tag::Tag;
+    use snowflake_core::fleet::registry::{Change as Pending, Fleet, Swap, SwapAnswer, Wanted};
+    use snowflake_core::fleet::tag::Tag;
     use snowflake_registry::RegistryStep;
     use snowflake_registry::error::Diagnostic;
 

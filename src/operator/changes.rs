@@ -9,13 +9,13 @@ use std::collections::BTreeMap;
 use std::convert::Infallible;
 
 use serde_json::{Value as Json, json};
-use snowflake_core::layout::Layout;
-use snowflake_core::registry::{
+use snowflake_core::fleet::registry::{
     Change, DEFAULT_LEASE_MS, DEFAULT_SKEW_MS, Fleet, NumberKey, NumberRecord, Reading, Store, Swap, SwapAnswer,
     TagRecord, Wanted,
 };
-use snowflake_core::segment::END;
-use snowflake_core::tag::Tag;
+use snowflake_core::fleet::segment::END;
+use snowflake_core::fleet::tag::Tag;
+use snowflake_core::id::layout::Layout;
 use snowflake_registry::record::{self, Fields};
 
 use crate::instant::Shown;
@@ -260,7 +260,7 @@ impl Store for Rehearsal {
 
 #[cfg(test)]
 mod tests {
-    use snowflake_core::operate::{Operation, Outcome, Turn};
+    use snowflake_core::fleet::operate::{Operation, Outcome, Turn};
 
     use super::*;
     use crate::samples::{NOW_MS, TAG, number, reading};

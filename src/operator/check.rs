@@ -193,9 +193,9 @@ mod tests {
     use super::*;
     use crate::report::refused;
     use crate::samples::{NOW_MS, TAG, number, view};
-    use snowflake_core::registry::{Fleet, Incarnation, NumberKey, NumberRecord, TagRecord};
-    use snowflake_core::segment::END;
-    use snowflake_core::tag::Tag;
+    use snowflake_core::fleet::registry::{Fleet, Incarnation, NumberKey, NumberRecord, TagRecord};
+    use snowflake_core::fleet::segment::END;
+    use snowflake_core::fleet::tag::Tag;
     use snowflake_registry::Kind;
 
     fn seen() -> Seen {

@@ -1,7 +1,7 @@
 //! Making a registry and its fleets: `create`, `add-fleet`, `lost`.
 
-use snowflake_core::operate::{Operation, Outcome, Refusal, lost_fleet, new_fleet};
-use snowflake_core::registry::{Fleet, Incarnation, Wanted};
+use snowflake_core::fleet::operate::{Operation, Outcome, Refusal, lost_fleet, new_fleet};
+use snowflake_core::fleet::registry::{Fleet, Incarnation, Wanted};
 use snowflake_registry::error::Diagnostic;
 use snowflake_registry::postgres::REGISTRY_SQL;
 use snowflake_registry::{Kind, Problem, RegistryError, record};

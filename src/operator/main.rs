@@ -1,6 +1,6 @@
 //! `snowflake-registry`: makes, shows and changes the registry of a fleet, for operators.
 //!
-//! What is written is the core's decision (`core/operate.rs`), and it is written by the same
+//! What is written is the core's decision (`core/fleet/operate.rs`), and it is written by the same
 //! compare-and-swap as a server's changes, through the same stores (`src/registry`). This program
 //! has the words, the questions and the tables. Each file uses only files that stand below it.
 //!
@@ -51,9 +51,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::Parser;
 use serde_json::{Value as Json, json};
-use snowflake_core::operate::{Operation, Refusal, prunable_before};
-use snowflake_core::registry::{NumberKey, Wanted};
-use snowflake_core::tag::Tag;
+use snowflake_core::fleet::operate::{Operation, Refusal, prunable_before};
+use snowflake_core::fleet::registry::{NumberKey, Wanted};
+use snowflake_core::fleet::tag::Tag;
 use snowflake_registry::{Asker, RegistryError};
 
 use crate::arguments::{Arguments, Changing, Command, Common, TagValues};

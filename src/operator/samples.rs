@@ -1,10 +1,10 @@
 //! A fleet for tests.
 
-use snowflake_core::layout::Layout;
-use snowflake_core::operate::new_fleet;
-use snowflake_core::registry::{Fleet, Incarnation, NumberKey, NumberRecord, Reading, TagRecord};
-use snowflake_core::segment::END;
-use snowflake_core::tag::Tag;
+use snowflake_core::fleet::operate::new_fleet;
+use snowflake_core::fleet::registry::{Fleet, Incarnation, NumberKey, NumberRecord, Reading, TagRecord};
+use snowflake_core::fleet::segment::END;
+use snowflake_core::fleet::tag::Tag;
+use snowflake_core::id::layout::Layout;
 use snowflake_registry::{Kind, MemberName};
 
 use crate::view::View;

@@ -1,8 +1,8 @@
 //! The fleet as a table for people, and as an object for programs.
 
 use serde_json::{Value as Json, json};
-use snowflake_core::registry::{Fleet, NumberKey, Reading, TagRecord};
-use snowflake_core::tag::Tag;
+use snowflake_core::fleet::registry::{Fleet, NumberKey, Reading, TagRecord};
+use snowflake_core::fleet::tag::Tag;
 use snowflake_registry::{Kind, record};
 
 use crate::changes::layout_name;
@@ -259,7 +259,7 @@ fn json(view: &View, numbers: &[NumberView]) -> Json {
 mod tests {
     use super::*;
     use crate::samples::{NOW_MS, TAG, number, view};
-    use snowflake_core::registry::{Incarnation, NumberRecord};
+    use snowflake_core::fleet::registry::{Incarnation, NumberRecord};
     use snowflake_registry::MemberName;
 
     #[test]

@@ -2,16 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use snowflake_core::identity::Identity;
-use snowflake_core::layout::{Field, Layout};
-use snowflake_core::lease::FIRST_LEASE_MS;
-use snowflake_core::registry::{FleetLimits, NumberKey, NumberRecord, Reading, SinceIncarnation, TagRecord};
-use snowflake_core::segment::END;
-use snowflake_core::tag::Tag;
+use snowflake_core::fleet::lease::FIRST_LEASE_MS;
+use snowflake_core::fleet::registry::{FleetLimits, NumberKey, NumberRecord, Reading, SinceIncarnation, TagRecord};
+use snowflake_core::fleet::segment::END;
+use snowflake_core::fleet::tag::Tag;
+use snowflake_core::id::identity::Identity;
+use snowflake_core::id::layout::{Field, Layout};
 use snowflake_registry::{Kind, MemberName};
 
 /// The longest time between two renewals, in milliseconds, and how many there are in a lease that
-/// is short (`core/lease/decisions.rs`).
+/// is short (`core/fleet/lease/decisions.rs`).
 const RENEWED_EVERY_MS: i64 = 10_000;
 const RENEWALS_PER_LEASE: i64 = 10;
 
@@ -272,7 +272,7 @@ fn is_late(record: &NumberRecord, now_ms: i64) -> bool {
 mod tests {
     use super::*;
     use crate::samples::{INCARNATION, NOW_MS, TAG, number, view};
-    use snowflake_core::registry::{Fleet, Incarnation};
+    use snowflake_core::fleet::registry::{Fleet, Incarnation};
 
     fn states(view: &View) -> Vec<(i64, NumberState)> {
         view.numbers().iter().map(|number| (number.key.worker, number.state)).collect()

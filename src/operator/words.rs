@@ -3,10 +3,10 @@
 //! A message follows PostgreSQL's style guide: in lower case, without a period. DETAIL and HINT are
 //! sentences.
 
-use snowflake_core::operate::{JumpedTag, KEPT_AHEAD_MS, Outcome, Refusal, Restored};
-use snowflake_core::registry::{Fleet, NumberKey, TagRecord};
-use snowflake_core::segment::{END, JUMP};
-use snowflake_core::tag::Tag;
+use snowflake_core::fleet::operate::{JumpedTag, KEPT_AHEAD_MS, Outcome, Refusal, Restored};
+use snowflake_core::fleet::registry::{Fleet, NumberKey, TagRecord};
+use snowflake_core::fleet::segment::{END, JUMP};
+use snowflake_core::fleet::tag::Tag;
 
 use crate::instant::Shown;
 use crate::report::{Report, refused};
@@ -452,7 +452,7 @@ fn capitalized(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use snowflake_core::operate::{LEASES_MS, SKEWS_MS, STEPS};
+    use snowflake_core::fleet::operate::{LEASES_MS, SKEWS_MS, STEPS};
 
     use crate::samples::{NOW_MS, TAG, fleet};
 

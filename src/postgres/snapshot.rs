@@ -1,8 +1,8 @@
 //! The snapshot of the statement that runs: which transactions run for it.
 
 use pgrx::pg_sys;
-use snowflake_core::settled::Snapshot;
-use snowflake_core::settled::answers::Asking;
+use snowflake_core::draw::settled::Snapshot;
+use snowflake_core::draw::settled::answers::Asking;
 
 /// The active snapshot, which lives at least as long as the call of a function.
 #[derive(Debug, Clone, Copy)]

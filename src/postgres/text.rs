@@ -19,7 +19,7 @@ use pgrx::pgrx_sql_entity_graph::metadata::{
 /// More bytes than any argument has that means something: a layout has [`MAX_TEXT`] at most, the
 /// name of a zone 255 (TZ_STRLEN_MAX in PostgreSQL's pgtime.h).
 ///
-/// [`MAX_TEXT`]: snowflake_core::layout::MAX_TEXT
+/// [`MAX_TEXT`]: snowflake_core::id::layout::MAX_TEXT
 pub const LONGEST: usize = 1000;
 
 /// Returns a text, or the beginning of a long one, which means nothing then. A character of UTF-8

@@ -8,7 +8,7 @@ use std::convert::Infallible;
 use std::fmt;
 use std::time::Duration;
 
-use snowflake_core::pace;
+use snowflake_core::fleet::pace;
 
 use crate::FORMAT;
 use crate::problem::Problem;
@@ -109,7 +109,7 @@ pub enum RegistryError {
     Etcd(Problem),
 }
 
-/// Beside the registry's calls, a server's process has none that fails (`core/exchange.rs`).
+/// Beside the registry's calls, a server's process has none that fails (`core/fleet/exchange.rs`).
 impl From<Infallible> for RegistryError {
     fn from(never: Infallible) -> Self {
         match never {}

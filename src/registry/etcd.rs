@@ -45,7 +45,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 use serde_json::Value;
-use snowflake_core::registry::{Change, NumberRecord, Reading, Store, Swap, SwapAnswer, Wanted};
+use snowflake_core::fleet::registry::{Change, NumberRecord, Reading, Store, Swap, SwapAnswer, Wanted};
 
 pub(crate) use address::{Address, SCHEME};
 use gateway::Gateway;
@@ -208,8 +208,8 @@ mod tests {
     use std::os::fd::BorrowedFd;
     use std::time::Duration;
 
-    use snowflake_core::registry::{Fleet, Incarnation, MOST_CHANGES, NumberKey, TagRecord};
-    use snowflake_core::tag::Tag;
+    use snowflake_core::fleet::registry::{Fleet, Incarnation, MOST_CHANGES, NumberKey, TagRecord};
+    use snowflake_core::fleet::tag::Tag;
 
     use super::*;
     use crate::connection::{Interest, Stopped};

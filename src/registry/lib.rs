@@ -1,8 +1,9 @@
 //! A fleet's registry: in PostgreSQL, what `sql/registry.sql` makes, reached through libpq; or in
 //! etcd, plain keys, reached through its JSON gateway.
 //!
-//! The protocol is the core's (`core/lease.rs`), and so are the decisions. This crate reads, and it
-//! compares and swaps. It knows nothing of the server that it runs in, so it is tested without one.
+//! The protocol is the core's (`core/fleet/lease.rs`), and so are the decisions. This crate reads,
+//! and it compares and swaps. It knows nothing of the server that it runs in, so it is tested
+//! without one.
 //!
 //! | question | file |
 //! |---|---|

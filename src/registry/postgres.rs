@@ -20,8 +20,10 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use snowflake_core::registry::{Change, Fleet, Reading, Store, Swap, SwapAnswer, Wanted, WantedNumbers, WantedTags};
-use snowflake_core::tag::Tag;
+use snowflake_core::fleet::registry::{
+    Change, Fleet, Reading, Store, Swap, SwapAnswer, Wanted, WantedNumbers, WantedTags,
+};
+use snowflake_core::fleet::tag::Tag;
 
 use crate::FORMAT;
 use crate::config::Config;
@@ -315,7 +317,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use snowflake_core::registry::{Incarnation, NumberKey, NumberRecord, TagRecord};
+    use snowflake_core::fleet::registry::{Incarnation, NumberKey, NumberRecord, TagRecord};
 
     /// The least and the greatest numbers, and what no number is.
     const ODD: [&str; 15] = [

@@ -6,7 +6,7 @@
 
 use std::ops::RangeInclusive;
 
-use snowflake_core::registry::{Fleet, Reading};
+use snowflake_core::fleet::registry::{Fleet, Reading};
 
 use crate::error::RegistryError;
 

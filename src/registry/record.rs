@@ -14,8 +14,8 @@ use std::fmt;
 use serde::de::{DeserializeOwned, Error as _, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value, json};
-use snowflake_core::registry::{Fleet, Incarnation, NumberRecord, TagRecord};
-use snowflake_core::segment::{END, LONGEST_BLOCK};
+use snowflake_core::fleet::registry::{Fleet, Incarnation, NumberRecord, TagRecord};
+use snowflake_core::fleet::segment::{END, LONGEST_BLOCK};
 use uuid::Uuid;
 
 /// A record's fields by their names.

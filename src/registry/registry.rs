@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use snowflake_core::registry::{Fleet, Incarnation, NumberKey, Store};
-use snowflake_core::tag::Tag;
+use snowflake_core::fleet::registry::{Fleet, Incarnation, NumberKey, Store};
+use snowflake_core::fleet::tag::Tag;
 
 use crate::config::{Config, MemberName};
 use crate::error::{Diagnostic, RegistryError};

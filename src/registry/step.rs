@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use snowflake_core::registry::{Change, Swap};
+use snowflake_core::fleet::registry::{Change, Swap};
 
 /// What a connection is asked to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -21,11 +21,11 @@ use pgrx::pg_sys::panic::CaughtError;
 use pgrx::prelude::*;
 use pgrx::{GucContext, GucFlags, GucRegistry, GucSetting};
 use snowflake_core::clock::DAY_MS;
-use snowflake_core::id::IdError;
-use snowflake_core::identity::Identity;
-use snowflake_core::layout::{Field, Layout};
-use snowflake_core::lease;
-use snowflake_core::spelling::{distance, nearest};
+use snowflake_core::fleet::lease;
+use snowflake_core::id::identity::Identity;
+use snowflake_core::id::layout::{Field, Layout};
+use snowflake_core::id::parts::IdError;
+use snowflake_core::id::spelling::{distance, nearest};
 use snowflake_registry::{Kind, check_address};
 
 use crate::error::{Error, Reportable, Sent};

@@ -1,9 +1,9 @@
 //! What this server knows of its lease, for sessions and operators: a value in shared memory
 //! (`shmem.rs`). The process that leases the number writes it (`keeper.rs`). No draw may depend on
-//! it, because the numbers themselves are words of their own (`core/numbers.rs`).
+//! it, because the numbers themselves are words of their own (`core/draw/numbers.rs`).
 
-use snowflake_core::lease::Lease;
-use snowflake_core::registry::Incarnation;
+use snowflake_core::fleet::lease::Lease;
+use snowflake_core::fleet::registry::Incarnation;
 
 use crate::error::Error;
 use crate::error::fleet::{Failing, WorkerSeen, no_lease};

@@ -30,7 +30,7 @@ pub enum Lock {
     Lease,
     /// Which tag has which place.
     Tags,
-    /// Promises and prepared transactions (`core/settled.rs`).
+    /// Promises and prepared transactions (`core/draw/settled.rs`).
     Settled,
 }
 

@@ -9,10 +9,10 @@
 //! ```
 //!
 //! `region/lib.rs` computes where each part lies, and has tests of its own. Generator and marks are
-//! atomic words (`core/generator.rs`, `core/published.rs`). A session must publish marks only while
-//! it holds a lock on their sequence (`database_mark.rs`). A slot has one writer, its backend
-//! (`slot.rs`). Nothing here is ever freed; after a crash of a backend, the postmaster makes it
-//! anew.
+//! atomic words (`core/draw/generator.rs`, `core/draw/published.rs`). A session must publish marks
+//! only while it holds a lock on their sequence (`database_mark.rs`). A slot has one writer, its
+//! backend (`slot.rs`). Nothing here is ever freed; after a crash of a backend, the postmaster
+//! makes it anew.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ptr::NonNull;
@@ -21,13 +21,13 @@ use pgrx::pg_sys;
 use pgrx::prelude::*;
 use snowflake_core::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use snowflake_core::clock::{Clock, ClockReference, RateLimit};
-use snowflake_core::generator::Generator;
-use snowflake_core::lease::Holder;
-use snowflake_core::numbers::Numbers;
-use snowflake_core::published::{PublishedMarks, UNCLAIMED};
-use snowflake_core::segment::Supply;
-use snowflake_core::settled::Promise;
-use snowflake_core::settled::prepared::{PreparedPlace, PreparedRuns, PreparedTable};
+use snowflake_core::draw::generator::Generator;
+use snowflake_core::draw::numbers::Numbers;
+use snowflake_core::draw::published::{PublishedMarks, UNCLAIMED};
+use snowflake_core::draw::settled::Promise;
+use snowflake_core::draw::settled::prepared::{PreparedPlace, PreparedRuns, PreparedTable};
+use snowflake_core::fleet::lease::Holder;
+use snowflake_core::fleet::segment::Supply;
 use snowflake_region::Region;
 
 use crate::error::Error;
@@ -315,8 +315,8 @@ fn reader_elements() -> (usize, usize) {
 }
 
 /// Makes what all backends share. What was drawn before is lost with the words. The first draw
-/// looks up what is known of it (`core/mark.rs`), because a standby may run for years from here to
-/// its promotion.
+/// looks up what is known of it (`core/draw/mark.rs`), because a standby may run for years from
+/// here to its promotion.
 fn at_start() -> Shared {
     Shared {
         generator: Generator::new(),

@@ -8,9 +8,9 @@
 use std::mem::offset_of;
 
 use snowflake_core::atomic::{AtomicI32, AtomicI64, AtomicU64, Ordering};
-use snowflake_core::generator::IdRun;
-use snowflake_core::identity::LaneName;
-use snowflake_core::settled::{Ended, FirstDraw, Floor, Told};
+use snowflake_core::draw::generator::IdRun;
+use snowflake_core::draw::settled::{Ended, FirstDraw, Floor, Told};
+use snowflake_core::id::identity::LaneName;
 
 use crate::postgres::backend;
 
@@ -130,8 +130,8 @@ pub struct OfBackend {
 // Relaxed in all functions of a slot, and a load and a store instead of an addition, because only
 // the backend that owns the slot writes it. Readers need no order between two numbers. The next
 // owner sees what an earlier one wrote, because PostgreSQL handles PGPROCs under a spinlock in
-// between. What a slot tells of transactions has orderings of its own (`core/settled.rs`): a reader
-// of a floor also finds the process that has drawn it, which took the slot over before.
+// between. What a slot tells of transactions has orderings of its own (`core/draw/settled.rs`): a
+// reader of a floor also finds the process that has drawn it, which took the slot over before.
 impl Slot {
     /// Makes a slot that no backend has had.
     pub fn new() -> Self {

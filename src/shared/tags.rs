@@ -2,12 +2,14 @@
 //! what is shown of them. Sessions (`dense.rs`) draw, and the background worker
 //! (`keeper.rs`) puts blocks in place.
 //!
-//! Values are drawn from the places alone, which are atomic words (`core/segment/place.rs`). What
-//! lies behind the lock says which tag has which place, and is for operators.
+//! Values are drawn from the places alone, which are atomic words (`core/fleet/segment/place.rs`).
+//! What lies behind the lock says which tag has which place, and is for operators.
 
 use snowflake_core::atomic::{AtomicI64, Ordering};
-use snowflake_core::segment::{Claimed, Directory, Full, PLACES, Place, PlaceView, Rest, State, Supply, WorkerLatch};
-use snowflake_core::tag::Tag;
+use snowflake_core::fleet::segment::{
+    Claimed, Directory, Full, PLACES, Place, PlaceView, Rest, State, Supply, WorkerLatch,
+};
+use snowflake_core::fleet::tag::Tag;
 
 use crate::error::fleet::Failing;
 use crate::postgres::backend::{self, SharedLatch};
@@ -18,8 +20,8 @@ use crate::shared::locked::{Lock, Locked};
 pub struct Tags {
     places: [Place; PLACES],
     table: Locked<Table>,
-    /// Which fleet the values are of ([`Fleet::code`](snowflake_core::registry::Fleet::code)), or
-    /// [`NO_FLEET`].
+    /// Which fleet the values are of
+    /// ([`Fleet::code`](snowflake_core::fleet::registry::Fleet::code)), or [`NO_FLEET`].
     fleet: AtomicI64,
     worker: WorkerLatch,
 }
@@ -225,7 +227,7 @@ impl Tags {
 
     /// Wakes the worker, to reserve a block. If it begins just now, it sees itself that the block
     /// is due, because both this and [`set_worker`](Self::set_worker) have a full fence between
-    /// their store and their load (`core/segment/latch.rs`). Raises nothing.
+    /// their store and their load (`core/fleet/segment/latch.rs`). Raises nothing.
     pub fn wake_worker(&self) {
         if let Some(latch) = SharedLatch::of_bits(self.worker.to_wake()) {
             backend::wake(latch);

@@ -2,7 +2,7 @@
 
 use pgrx::pg_sys;
 use pgrx::prelude::*;
-use snowflake_core::bounds::Instant;
+use snowflake_core::id::bounds::Instant;
 
 /// Milliseconds from 1970 to 2000, the epoch of timestamptz (POSTGRES_EPOCH_JDATE in
 /// datatype/timestamp.h).

@@ -17,8 +17,8 @@
 //! whatever else is computed from a time. They are added, and the original one is kept. In it, and
 //! inside a bound, `snowflake_plan.time_of(id, layout)` reads the time of an id.
 //!
-//! The rewritten condition is exact for every id of the layout (`core/bounds.rs`). A bound is NULL
-//! where no id can match, and a condition treats that as false.
+//! The rewritten condition is exact for every id of the layout (`core/id/bounds.rs`). A bound is
+//! NULL where no id can match, and a condition treats that as false.
 //!
 //! For a number that is not an id of the layout, `snowflake_timestamp` raises an error. With
 //! pushdown its row is left out instead, so that no statement deletes it by its age. The guards in

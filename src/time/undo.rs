@@ -15,8 +15,8 @@
 use pgrx::datum::RangeBound;
 use pgrx::prelude::*;
 use snowflake_core::clock::{civil_from_days, days_from_civil};
-use snowflake_core::computed::{elapsed_us, limit_of_seconds_us};
-use snowflake_core::layout::Layout;
+use snowflake_core::id::computed::{elapsed_us, limit_of_seconds_us};
+use snowflake_core::id::layout::Layout;
 
 use crate::ids::layouts;
 use crate::postgres::last_call::Call;

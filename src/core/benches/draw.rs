@@ -12,11 +12,11 @@ use std::time::{Duration, Instant};
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use snowflake_core::clock;
-use snowflake_core::generator::{Generator, Limits, NO_MARK};
-use snowflake_core::identity::IdStamp;
-use snowflake_core::known_tick::{KnownTick, draw_one};
-use snowflake_core::layout::Layout;
-use snowflake_core::published::{PublishedMarks, UNCLAIMED};
+use snowflake_core::draw::generator::{Generator, Limits, NO_MARK};
+use snowflake_core::draw::known_tick::{KnownTick, draw_one};
+use snowflake_core::draw::published::{PublishedMarks, UNCLAIMED};
+use snowflake_core::draw::stamp::IdStamp;
+use snowflake_core::id::layout::Layout;
 
 const WIDE: &str = "time:32 sequence:31 unit:1ms epoch:2027-01-01T00:00:00Z";
 const NOW_MS: i64 = 1_800_000_000_000;

@@ -1,8 +1,8 @@
 //! Checks what must hold when any bytes are read as a layout. The fuzzer and `tests/corpus.rs` both
 //! run it.
 
-use snowflake_core::layout::{Field, Layout, MAX_TEXT};
-use snowflake_core::spelling::MAX_QUOTED;
+use snowflake_core::id::layout::{Field, Layout, MAX_TEXT};
+use snowflake_core::id::spelling::MAX_QUOTED;
 
 /// Panics if reading `bytes` as a layout breaks a promise.
 ///

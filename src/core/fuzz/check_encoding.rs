@@ -1,8 +1,8 @@
 //! Checks what must hold when any bytes are read as the text of an id. The fuzzer and
 //! `tests/corpus.rs` both run it.
 
-use snowflake_core::encoding::{Encoding, EncodingError};
-use snowflake_core::spelling::MAX_QUOTED;
+use snowflake_core::id::encoding::{Encoding, EncodingError};
+use snowflake_core::id::spelling::MAX_QUOTED;
 
 /// Panics if reading `bytes` as the text of an id breaks a promise.
 ///

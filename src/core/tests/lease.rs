@@ -11,10 +11,10 @@ mod kit;
 
 use kit::fake::{NoAnswer, START_MS, Server, TERMS, World};
 use kit::registry::Kind;
-use snowflake_core::exchange::Failure;
-use snowflake_core::lease::{FIRST_LEASE_MS, Gap, Holder, LeaseNotice, LeaseTerms};
-use snowflake_core::membership::FleetNotice;
-use snowflake_core::registry::{Change, Fleet, FleetLimits, NumberKey};
+use snowflake_core::fleet::exchange::Failure;
+use snowflake_core::fleet::lease::{FIRST_LEASE_MS, Gap, Holder, LeaseNotice, LeaseTerms};
+use snowflake_core::fleet::membership::FleetNotice;
+use snowflake_core::fleet::registry::{Change, Fleet, FleetLimits, NumberKey};
 
 const LEASE_MS: i64 = 600_000;
 const SKEW_MS: i64 = 60_000;

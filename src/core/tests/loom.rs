@@ -37,11 +37,12 @@ use loom::sync::Arc;
 use loom::sync::atomic::{AtomicI64, Ordering};
 use loom::thread;
 use snowflake_core::clock::Clock;
-use snowflake_core::generator::{DrawRefusal, Generator, Lane, Limits, NO_MARK};
-use snowflake_core::identity::{IdStamp, LaneName};
-use snowflake_core::known_tick::{KnownTick, draw_one};
-use snowflake_core::layout::Layout;
-use snowflake_core::published::{MARK_AHEAD_MS, Marks, PublishedMarks, UNCLAIMED};
+use snowflake_core::draw::generator::{DrawRefusal, Generator, Lane, Limits, NO_MARK};
+use snowflake_core::draw::known_tick::{KnownTick, draw_one};
+use snowflake_core::draw::published::{MARK_AHEAD_MS, Marks, PublishedMarks, UNCLAIMED};
+use snowflake_core::draw::stamp::IdStamp;
+use snowflake_core::id::identity::LaneName;
+use snowflake_core::id::layout::Layout;
 
 /// The clock's first reading. Any tick but 0 will do.
 const START_MS: i64 = 5;

@@ -9,17 +9,17 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 
 use snowflake_core::clock::DAY_MS;
-use snowflake_core::layout::Layout;
-use snowflake_core::operate::{
+use snowflake_core::fleet::operate::{
     Began, Decision, Failure, JumpedTag, KEPT_AHEAD_MS, LEASES_MS, Operation, Outcome, Refusal, Restored, SKEWS_MS,
     STEPS, Turn, decide, lost_fleet, new_fleet, prunable_before,
 };
-use snowflake_core::registry::{
+use snowflake_core::fleet::registry::{
     Change, DEFAULT_LEASE_MS, DEFAULT_SKEW_MS, Fleet, Incarnation, MOST_CHANGES, NumberKey, NumberRecord, Reading,
     Store, Swap, SwapAnswer, TagRecord, Wanted, WantedNumbers, WantedTags,
 };
-use snowflake_core::segment::{END, JUMP, LONGEST_BLOCK};
-use snowflake_core::tag::Tag;
+use snowflake_core::fleet::segment::{END, JUMP, LONGEST_BLOCK};
+use snowflake_core::fleet::tag::Tag;
+use snowflake_core::id::layout::Layout;
 
 const NOW_MS: i64 = 1_800_000_000_000;
 const POSTGRES: Incarnation = Incarnation { store: 1, timeline: 1, counts: [0; 2] };

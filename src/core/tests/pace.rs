@@ -7,7 +7,7 @@
 mod kit;
 
 use kit::random::Random;
-use snowflake_core::pace::{AttemptFailure, LONGEST_CONTENDED_MS, LONGEST_MS, Pace, counts_in_ms, varied_ms};
+use snowflake_core::fleet::pace::{AttemptFailure, LONGEST_CONTENDED_MS, LONGEST_MS, Pace, counts_in_ms, varied_ms};
 
 #[test]
 fn a_registry_that_is_away_is_asked_each_second() {

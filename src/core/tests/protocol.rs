@@ -9,15 +9,16 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use snowflake_core::bounds::Instant;
 use snowflake_core::clock::{Clock, ClockReference, DAY_MS, Wait};
-use snowflake_core::draw;
-use snowflake_core::generator::{DrawRefusal, Generator, Limits};
-use snowflake_core::identity::{IdStamp, LaneName};
-use snowflake_core::layout::Layout;
-use snowflake_core::mark::{self, Mark, MarkNotice, MarkTerms, MarkedDatabase, Stored, StoredNumber, Written};
-use snowflake_core::numbers::{Numbers, Span};
-use snowflake_core::published::{Marks, PublishedMarks, UNCLAIMED};
+use snowflake_core::draw::generator::{DrawRefusal, Generator, Limits};
+use snowflake_core::draw::mark::{self, Mark, MarkNotice, MarkTerms, MarkedDatabase, Stored, StoredNumber, Written};
+use snowflake_core::draw::numbers::{Numbers, Span};
+use snowflake_core::draw::published::{Marks, PublishedMarks, UNCLAIMED};
+use snowflake_core::draw::session::{DrawingSession, draw};
+use snowflake_core::draw::stamp::IdStamp;
+use snowflake_core::id::bounds::Instant;
+use snowflake_core::id::identity::LaneName;
+use snowflake_core::id::layout::Layout;
 
 /// What the protocol did. A mark is written twice, the local copy first, which counts as one
 /// `Write`.
@@ -1059,7 +1060,7 @@ impl<'a> Session<'a> {
     }
 
     fn draw(&self) -> Result<i64, Failure> {
-        draw::draw(self, &self.server.generator, 1).map(|run| run.last_id())
+        draw(self, &self.server.generator, 1).map(|run| run.last_id())
     }
 }
 
@@ -1073,7 +1074,7 @@ impl Clock for Session<'_> {
     }
 }
 
-impl draw::DrawingSession for Session<'_> {
+impl DrawingSession for Session<'_> {
     type Error = Failure;
 
     fn known(&self) -> Result<Marks<'_>, Failure> {
@@ -1243,7 +1244,7 @@ fn ids_of_another_database_ascend_through_a_change_to_a_lower_number_within_a_ti
             let session = Session::new(&server, &other);
             let mut after = [None; 2];
             for _ in 0..40 {
-                let run = draw::draw(&session, &server.generator, 1).unwrap_or_else(|why| panic!("{what}: {why:?}"));
+                let run = draw(&session, &server.generator, 1).unwrap_or_else(|why| panic!("{what}: {why:?}"));
                 after[run.lane() as usize].get_or_insert(run.last_id());
             }
             for (before, after) in before.into_iter().zip(after) {

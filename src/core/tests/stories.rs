@@ -56,15 +56,15 @@ use std::path::Path;
 
 use kit::registry::{Kind, Store, unused_fleet};
 use kit::server::{Connected, Memory, Notice, Process};
-use snowflake_core::exchange::Failure;
-use snowflake_core::layout::Layout;
-use snowflake_core::lease::{Holder, Lease, LeaseTerms};
-use snowflake_core::operate::{self, Operation};
-use snowflake_core::registry::{
+use snowflake_core::fleet::exchange::Failure;
+use snowflake_core::fleet::lease::{Holder, Lease, LeaseTerms};
+use snowflake_core::fleet::operate::{self, Operation};
+use snowflake_core::fleet::registry::{
     self, DEFAULT_SKEW_MS, Fleet, Incarnation, NumberKey, Reading, Swap, SwapAnswer, Wanted,
 };
-use snowflake_core::segment::{PlaceRefusal, State, Supply};
-use snowflake_core::tag::Tag;
+use snowflake_core::fleet::segment::{PlaceRefusal, State, Supply};
+use snowflake_core::fleet::tag::Tag;
+use snowflake_core::id::layout::Layout;
 use told::Words;
 
 const START_MS: i64 = 1_800_000_000_000;

@@ -9,12 +9,12 @@
 mod kit;
 
 use kit::fake::{NoAnswer, START_MS, World};
-use snowflake_core::exchange::Failure;
-use snowflake_core::membership::FleetNotice;
-use snowflake_core::pace::{AttemptFailure, Pace};
-use snowflake_core::registry::{Change, Fleet, TagRecord};
-use snowflake_core::segment::{END, PLACES, Supply};
-use snowflake_core::tag::Tag;
+use snowflake_core::fleet::exchange::Failure;
+use snowflake_core::fleet::membership::FleetNotice;
+use snowflake_core::fleet::pace::{AttemptFailure, Pace};
+use snowflake_core::fleet::registry::{Change, Fleet, TagRecord};
+use snowflake_core::fleet::segment::{END, PLACES, Supply};
+use snowflake_core::fleet::tag::Tag;
 
 fn tag(number: usize) -> Tag {
     Tag::new(&format!("tag {number}")).unwrap()

@@ -5,8 +5,8 @@
 //! all ids are in `properties.rs`.
 
 use snowflake_core::clock::{Utc, parse_instant};
-use snowflake_core::encoding::Encoding;
-use snowflake_core::layout::Layout;
+use snowflake_core::id::encoding::Encoding;
+use snowflake_core::id::layout::Layout;
 
 /// Parses a number as a source gives it; `-` stands for none.
 fn number(cell: &str) -> Option<u32> {

@@ -5,11 +5,11 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use pgrx::prelude::*;
 use snowflake_core::clock::Clock;
-use snowflake_core::exchange::Failure;
-use snowflake_core::layout::Layout;
-use snowflake_core::lease::{self, Holder, LeaseNotice};
-use snowflake_core::pace;
-use snowflake_core::registry::{Change, Fleet, NumberKey, NumberRecord, Reading, Swap, Wanted};
+use snowflake_core::fleet::exchange::Failure;
+use snowflake_core::fleet::lease::{self, Holder, LeaseNotice};
+use snowflake_core::fleet::pace;
+use snowflake_core::fleet::registry::{Change, Fleet, NumberKey, NumberRecord, Reading, Swap, Wanted};
+use snowflake_core::id::layout::Layout;
 
 use super::{Keeper, RegistryFailure, all_numbers};
 use crate::error::fleet::{self as texts, Failing};

@@ -5,12 +5,12 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::{Duration, Instant};
 
 use snowflake_core::clock::Clock;
-use snowflake_core::exchange::Member;
-use snowflake_core::layout::Layout;
-use snowflake_core::lease::{self, LeaseNotice, LeasingServer, SharedWords};
-use snowflake_core::membership::FleetNotice;
-use snowflake_core::registry::{MemberTerms, Reading, Store, Swap, SwapAnswer, Wanted, WantedTags};
-use snowflake_core::segment::{Claimed, Place, SuppliedServer, SupplyNotice};
+use snowflake_core::fleet::exchange::Member;
+use snowflake_core::fleet::lease::{self, LeaseNotice, LeasingServer, SharedWords};
+use snowflake_core::fleet::membership::FleetNotice;
+use snowflake_core::fleet::registry::{MemberTerms, Reading, Store, Swap, SwapAnswer, Wanted, WantedTags};
+use snowflake_core::fleet::segment::{Claimed, Place, SuppliedServer, SupplyNotice};
+use snowflake_core::id::layout::Layout;
 use snowflake_registry::{Config, MemberName, RegistryError};
 
 use super::{Keeper, notes};

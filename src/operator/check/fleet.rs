@@ -1,7 +1,7 @@
 //! What `check` finds of the fleet's record and its tags: what keeps servers from leasing, limits,
 //! and what is left.
 
-use snowflake_core::registry::Reading;
+use snowflake_core::fleet::registry::Reading;
 use snowflake_registry::Kind;
 
 use super::{Finding, named};

@@ -7,10 +7,10 @@ use std::ptr::{self, NonNull};
 use std::thread;
 
 use snowflake_core::atomic::{AtomicI64, AtomicU64, Ordering};
-use snowflake_core::generator::{Generator, Limits, NO_MARK};
-use snowflake_core::identity::IdStamp;
-use snowflake_core::layout::Layout as IdLayout;
-use snowflake_core::published::{PublishedMarks, UNCLAIMED};
+use snowflake_core::draw::generator::{Generator, Limits, NO_MARK};
+use snowflake_core::draw::published::{PublishedMarks, UNCLAIMED};
+use snowflake_core::draw::stamp::IdStamp;
+use snowflake_core::id::layout::Layout as IdLayout;
 use snowflake_region::Region;
 
 /// Words such as the extension's header has. The size is not a multiple of the marks' alignment.

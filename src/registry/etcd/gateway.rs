@@ -28,7 +28,7 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use snowflake_core::clock::days_from_civil;
-use snowflake_core::registry::Incarnation;
+use snowflake_core::fleet::registry::Incarnation;
 
 use super::address::Address;
 use super::answer::{self, Alarms, EtcdStatus, Login, Transaction};

@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value, json};
-use snowflake_core::registry::{
+use snowflake_core::fleet::registry::{
     Change, Incarnation, NumberKey, NumberRecord, Reading, Wanted, WantedNumbers, WantedTags,
 };
-use snowflake_core::tag::Tag;
+use snowflake_core::fleet::tag::Tag;
 
 use super::address::{decoded, encoded};
 use super::{Records, record};

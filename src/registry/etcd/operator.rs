@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use serde_json::Value;
-use snowflake_core::registry::{Fleet, Incarnation, MOST_CHANGES, NumberKey};
-use snowflake_core::tag::Tag;
+use snowflake_core::fleet::registry::{Fleet, Incarnation, MOST_CHANGES, NumberKey};
+use snowflake_core::fleet::tag::Tag;
 
 use super::address::decoded;
 use super::gateway::EtcdSession;

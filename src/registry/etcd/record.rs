@@ -7,8 +7,8 @@
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use snowflake_core::operate::new_fleet;
-use snowflake_core::registry::{Fleet, Incarnation, NumberRecord, TagRecord};
+use snowflake_core::fleet::operate::new_fleet;
+use snowflake_core::fleet::registry::{Fleet, Incarnation, NumberRecord, TagRecord};
 
 use crate::FORMAT;
 use crate::config::MemberName;
@@ -123,7 +123,7 @@ pub(super) fn described(old: &str, description: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use snowflake_core::segment::{END, LONGEST_BLOCK};
+    use snowflake_core::fleet::segment::{END, LONGEST_BLOCK};
 
     use super::*;
 

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::ffi::{CStr, CString};
 
 use serde_json::{Value, json};
-use snowflake_core::registry::{Fleet, Incarnation, NumberKey};
-use snowflake_core::tag::Tag;
+use snowflake_core::fleet::registry::{Fleet, Incarnation, NumberKey};
+use snowflake_core::fleet::tag::Tag;
 
 use super::record::{DescriptionRow, NumberName, RegistryRow, StandbysRow};
 use super::{Postgres, each, garbage, only, text};

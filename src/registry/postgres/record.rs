@@ -3,8 +3,8 @@
 
 use serde::Deserialize;
 use serde_json::{Value, json};
-use snowflake_core::registry::{Incarnation, NumberKey, NumberRecord, TagRecord};
-use snowflake_core::tag::Tag;
+use snowflake_core::fleet::registry::{Incarnation, NumberKey, NumberRecord, TagRecord};
+use snowflake_core::fleet::tag::Tag;
 use uuid::Uuid;
 
 use crate::config::MemberName;

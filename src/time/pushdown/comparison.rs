@@ -4,7 +4,7 @@ use std::ffi::c_int;
 use std::ptr;
 
 use pgrx::pg_sys::{self, Index, List, Node, NodeTag, Oid};
-use snowflake_core::layout::Layout;
+use snowflake_core::id::layout::Layout;
 
 use super::bound::{Bound, Outside};
 use super::filters;

@@ -8,7 +8,7 @@ use std::{ptr, slice};
 
 use pgrx::pg_sys::{self, AttrNumber, Index, Node, NodeTag, Oid};
 use pgrx::prelude::*;
-use snowflake_core::layout::Layout;
+use snowflake_core::id::layout::Layout;
 
 #[cfg(not(feature = "pg15"))]
 use super::nodes::object_aclcheck;

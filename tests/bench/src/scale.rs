@@ -14,8 +14,8 @@ use cluster::crowd::Took;
 use cluster::pooler::{PgBouncer, PoolMode, has_pgbouncer};
 use cluster::registry::{Member, ROLE, config, now_ms};
 use cluster::{Crowd, Draw, Etcd, Fleet, Operated, Order, Shutdown, has_etcd};
-use snowflake_core::pace::counts_in_ms;
-use snowflake_core::registry::{Store, Wanted};
+use snowflake_core::fleet::pace::counts_in_ms;
+use snowflake_core::fleet::registry::{Store, Wanted};
 
 use crate::Failure;
 use crate::figure::Measured;

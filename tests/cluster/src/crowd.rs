@@ -11,10 +11,10 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use snowflake_core::exchange::Failure;
-use snowflake_core::lease::Lease;
-use snowflake_core::pace::{self, Pace};
-use snowflake_core::registry::{NumberRecord, Reading, Store, Wanted};
+use snowflake_core::fleet::exchange::Failure;
+use snowflake_core::fleet::lease::Lease;
+use snowflake_core::fleet::pace::{self, Pace};
+use snowflake_core::fleet::registry::{NumberRecord, Reading, Store, Wanted};
 use snowflake_registry::{Config, RegistryError};
 
 use crate::registry::{Calls, Member, now_ms};

@@ -12,7 +12,7 @@ use std::thread::{self, JoinHandle};
 use postgres::{Client, Error};
 pub use snowflake_core::clock::DAY_MS;
 use snowflake_core::clock::parse_instant;
-use snowflake_core::layout::Layout;
+use snowflake_core::id::layout::Layout;
 
 use crate::clock::{faketime_library, frozen_at};
 use crate::outcome::{skip, wait_until};

@@ -15,7 +15,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use postgres::{Client, Error, NoTls};
-use snowflake_core::layout::{Field, Layout};
+use snowflake_core::id::layout::{Field, Layout};
 
 use crate::drawing::{Draw, Running, assert_unique};
 use crate::marks::Marks;

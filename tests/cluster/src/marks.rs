@@ -7,7 +7,7 @@
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use postgres::Client;
-use snowflake_core::layout::Layout;
+use snowflake_core::id::layout::Layout;
 
 use crate::drawing::{Draw, HOUR_MS, Running};
 use crate::outcome::wait_until;

@@ -18,20 +18,20 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use postgres::Client;
 use snowflake_core::clock::Clock;
-use snowflake_core::exchange::{self, Failure};
-use snowflake_core::generator::{Generator, Limits};
-use snowflake_core::identity::LaneName;
-use snowflake_core::layout::Layout;
-use snowflake_core::lease::{self, Holder, Lease, LeaseNotice, LeaseTerms, SharedWords};
-use snowflake_core::membership::FleetNotice;
-use snowflake_core::numbers::Numbers;
-use snowflake_core::published::{PublishedMarks, UNCLAIMED};
-use snowflake_core::registry::{
+use snowflake_core::draw::generator::{Generator, Limits};
+use snowflake_core::draw::numbers::Numbers;
+use snowflake_core::draw::published::{PublishedMarks, UNCLAIMED};
+use snowflake_core::fleet::exchange::{self, Failure};
+use snowflake_core::fleet::lease::{self, Holder, Lease, LeaseNotice, LeaseTerms, SharedWords};
+use snowflake_core::fleet::membership::FleetNotice;
+use snowflake_core::fleet::registry::{
     Change, MemberTerms, NumberKey, NumberRecord, Reading, SinceIncarnation, Store, Swap, SwapAnswer, TagRecord,
     Wanted, WantedNumbers,
 };
-use snowflake_core::segment::END;
-use snowflake_core::tag::Tag;
+use snowflake_core::fleet::segment::END;
+use snowflake_core::fleet::tag::Tag;
+use snowflake_core::id::identity::LaneName;
+use snowflake_core::id::layout::Layout;
 use snowflake_registry::{Config, Interest, Registry, RegistryError, Stopped, Waiter, open};
 
 use crate::operator::Operated;

@@ -5,13 +5,13 @@ use std::cell::RefCell;
 use std::convert::Infallible;
 use std::time::Instant;
 
-use snowflake_core::exchange::{Failure, Member};
-use snowflake_core::membership::{FleetNotice, Membership};
-use snowflake_core::registry::{MemberTerms as Brought, Reading, Store, Swap, SwapAnswer, Wanted};
-use snowflake_core::segment::{
+use snowflake_core::fleet::exchange::{Failure, Member};
+use snowflake_core::fleet::membership::{FleetNotice, Membership};
+use snowflake_core::fleet::registry::{MemberTerms as Brought, Reading, Store, Swap, SwapAnswer, Wanted};
+use snowflake_core::fleet::segment::{
     Claimed, Directory, Place, PlaceRefusal, SuppliedServer as Draws, Supply, SupplyNotice, ValueRun,
 };
-use snowflake_core::tag::Tag;
+use snowflake_core::fleet::tag::Tag;
 use snowflake_registry::{Registry, RegistryError, open};
 
 use crate::registry::{Poll, config, random};

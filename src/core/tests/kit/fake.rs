@@ -2,17 +2,17 @@
 
 use std::cell::{Cell, RefCell};
 
-use snowflake_core::exchange::Failure;
-use snowflake_core::identity::Identity;
-use snowflake_core::layout::Layout;
-use snowflake_core::lease::{Holder, LeaseNotice, LeaseTerms};
-use snowflake_core::membership::FleetNotice;
-use snowflake_core::numbers::Span;
-use snowflake_core::registry::{
+use snowflake_core::draw::numbers::Span;
+use snowflake_core::fleet::exchange::Failure;
+use snowflake_core::fleet::lease::{Holder, LeaseNotice, LeaseTerms};
+use snowflake_core::fleet::membership::FleetNotice;
+use snowflake_core::fleet::registry::{
     Change, Fleet, MOST_CHANGES, NumberKey, NumberRecord, Reading, Swap, SwapAnswer, Wanted,
 };
-use snowflake_core::segment::{PLACES, Supply};
-use snowflake_core::tag::Tag;
+use snowflake_core::fleet::segment::{PLACES, Supply};
+use snowflake_core::fleet::tag::Tag;
+use snowflake_core::id::identity::Identity;
+use snowflake_core::id::layout::Layout;
 
 use super::registry::{Kind, Store, used_fleet};
 use super::server::{Connected, Memory, Notice, Process};

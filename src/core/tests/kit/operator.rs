@@ -2,8 +2,8 @@
 
 use std::cell::RefCell;
 
-use snowflake_core::operate::{Failure, Operation, Outcome, Refusal, Turn};
-use snowflake_core::registry::{Reading, Store, Swap, SwapAnswer, Wanted};
+use snowflake_core::fleet::operate::{Failure, Operation, Outcome, Refusal, Turn};
+use snowflake_core::fleet::registry::{Reading, Store, Swap, SwapAnswer, Wanted};
 
 use super::stepped::Stepped;
 

@@ -5,13 +5,13 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use snowflake_core::layout::Layout;
-use snowflake_core::operate::new_fleet;
-use snowflake_core::registry::{
+use snowflake_core::fleet::operate::new_fleet;
+use snowflake_core::fleet::registry::{
     Change, DEFAULT_LEASE_MS, DEFAULT_SKEW_MS, Fleet, Incarnation, NumberKey, NumberRecord, Reading, Swap, SwapAnswer,
     TagRecord, Wanted, WantedNumbers, WantedTags,
 };
-use snowflake_core::tag::Tag;
+use snowflake_core::fleet::tag::Tag;
+use snowflake_core::id::layout::Layout;
 
 /// Which kind of store it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,17 +4,17 @@
 use std::cell::RefCell;
 
 use snowflake_core::clock::Clock;
-use snowflake_core::exchange::Member;
-use snowflake_core::generator::{Generator, Limits};
-use snowflake_core::identity::LaneName;
-use snowflake_core::layout::Layout;
-use snowflake_core::lease::{self, Holder, LeaseNotice, LeasingServer, SharedWords};
-use snowflake_core::membership::FleetNotice;
-use snowflake_core::numbers::Numbers;
-use snowflake_core::published::{PublishedMarks, UNCLAIMED};
-use snowflake_core::registry::{MemberTerms, Reading, Store, Swap, SwapAnswer, Wanted};
-use snowflake_core::segment::{Claimed, Directory, Full, Place, PlaceView, SuppliedServer, SupplyNotice};
-use snowflake_core::tag::Tag;
+use snowflake_core::draw::generator::{Generator, Limits};
+use snowflake_core::draw::numbers::Numbers;
+use snowflake_core::draw::published::{PublishedMarks, UNCLAIMED};
+use snowflake_core::fleet::exchange::Member;
+use snowflake_core::fleet::lease::{self, Holder, LeaseNotice, LeasingServer, SharedWords};
+use snowflake_core::fleet::membership::FleetNotice;
+use snowflake_core::fleet::registry::{MemberTerms, Reading, Store, Swap, SwapAnswer, Wanted};
+use snowflake_core::fleet::segment::{Claimed, Directory, Full, Place, PlaceView, SuppliedServer, SupplyNotice};
+use snowflake_core::fleet::tag::Tag;
+use snowflake_core::id::identity::LaneName;
+use snowflake_core::id::layout::Layout;
 
 /// What the sessions of one life share.
 pub struct Memory {

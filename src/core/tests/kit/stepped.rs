@@ -3,7 +3,7 @@
 
 use std::cell::{Cell, RefCell};
 
-use snowflake_core::registry::{Reading, SwapAnswer};
+use snowflake_core::fleet::registry::{Reading, SwapAnswer};
 
 /// What a process has had so far.
 #[derive(Default)]

@@ -10,12 +10,13 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicBool, Ordering};
 use loom::thread;
-use snowflake_core::generator::{Generator, IdRun, Limits, MarkLimits, NO_MARK};
-use snowflake_core::identity::{IdStamp, Identity, LaneName};
-use snowflake_core::known_tick::{KnownTick, draw_one};
-use snowflake_core::layout::{Field, Layout};
-use snowflake_core::numbers::{Numbers, Span};
-use snowflake_core::published::{Marks, PublishedMarks, UNCLAIMED};
+use snowflake_core::draw::generator::{Generator, IdRun, Limits, MarkLimits, NO_MARK};
+use snowflake_core::draw::known_tick::{KnownTick, draw_one};
+use snowflake_core::draw::numbers::{Numbers, Span};
+use snowflake_core::draw::published::{Marks, PublishedMarks, UNCLAIMED};
+use snowflake_core::draw::stamp::IdStamp;
+use snowflake_core::id::identity::{Identity, LaneName};
+use snowflake_core::id::layout::{Field, Layout};
 
 use super::{EARLY_MS, ONE, layout, schedules, schedules_until};
 

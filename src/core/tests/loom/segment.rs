@@ -11,7 +11,9 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use loom::thread;
-use snowflake_core::segment::{Block, Drawn, Place, PlaceRefusal, PlaceView, Rest, State, ValueRun, WorkerLatch};
+use snowflake_core::fleet::segment::{
+    Block, Drawn, Place, PlaceRefusal, PlaceView, Rest, State, ValueRun, WorkerLatch,
+};
 
 use super::{schedules, schedules_until};
 

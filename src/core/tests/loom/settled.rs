@@ -13,13 +13,14 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 use loom::sync::{Arc, Mutex};
 use loom::thread;
-use snowflake_core::generator::{Announce, Generator, Limits, NO_MARK};
-use snowflake_core::identity::{IdStamp, Identity};
-use snowflake_core::layout::Layout;
-use snowflake_core::numbers::{Numbers, Span};
-use snowflake_core::settled::ended::leaving;
-use snowflake_core::settled::run::Run;
-use snowflake_core::settled::{Ended, Floor, Promise, Reader, Snapshot, Told};
+use snowflake_core::draw::generator::{Announce, Generator, Limits, NO_MARK};
+use snowflake_core::draw::numbers::{Numbers, Span};
+use snowflake_core::draw::settled::ended::leaving;
+use snowflake_core::draw::settled::run::Run;
+use snowflake_core::draw::settled::{Ended, Floor, Promise, Reader, Snapshot, Told};
+use snowflake_core::draw::stamp::IdStamp;
+use snowflake_core::id::identity::Identity;
+use snowflake_core::id::layout::Layout;
 
 use super::{START_MS, layout, schedules, schedules_until};
 

@@ -8,7 +8,7 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
-use snowflake_core::settled::answers::{Answers, Asking, Forgotten, MOST};
+use snowflake_core::draw::settled::answers::{Answers, Asking, Forgotten, MOST};
 
 use crate::config;
 

@@ -2,9 +2,9 @@
 //! instant's first id, and above the last id before it.
 
 use proptest::prelude::*;
-use snowflake_core::bounds::Instant;
-use snowflake_core::id::IdError;
-use snowflake_core::layout::{Field, Layout};
+use snowflake_core::id::bounds::Instant;
+use snowflake_core::id::layout::{Field, Layout};
+use snowflake_core::id::parts::IdError;
 
 use crate::config;
 use crate::spec::{numbers, place, specs};

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use snowflake_core::clock::{civil_from_days, days_from_civil};
-use snowflake_core::computed::{elapsed_us, limit_of_seconds_us};
+use snowflake_core::id::computed::{elapsed_us, limit_of_seconds_us};
 
 use crate::config;
 

@@ -10,11 +10,12 @@ use std::collections::{BTreeMap, HashSet};
 
 use proptest::prelude::*;
 use proptest::sample::Index;
-use snowflake_core::generator::{DrawRefusal, Generator, Lane, Limits, NO_MARK, first_sequence, longest_run};
-use snowflake_core::identity::{IdStamp, LaneName};
-use snowflake_core::known_tick::{KnownTick, draw_one};
-use snowflake_core::layout::{Field, Layout};
-use snowflake_core::published::{PublishedMarks, UNCLAIMED};
+use snowflake_core::draw::generator::{DrawRefusal, Generator, Lane, Limits, NO_MARK, first_sequence, longest_run};
+use snowflake_core::draw::known_tick::{KnownTick, draw_one};
+use snowflake_core::draw::published::{PublishedMarks, UNCLAIMED};
+use snowflake_core::draw::stamp::IdStamp;
+use snowflake_core::id::identity::LaneName;
+use snowflake_core::id::layout::{Field, Layout};
 
 use crate::model::{self, Place};
 use crate::spec::{Numbers, Spec, numbers, place, specs, specs_with_sequence, up_to};

@@ -8,8 +8,8 @@ use std::cmp::Ordering;
 
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
-use snowflake_core::encoding::{Encoding, EncodingError};
-use snowflake_core::spelling::MAX_QUOTED;
+use snowflake_core::id::encoding::{Encoding, EncodingError};
+use snowflake_core::id::spelling::MAX_QUOTED;
 
 use crate::config;
 

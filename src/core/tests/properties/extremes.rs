@@ -6,12 +6,12 @@ use std::cell::{Cell, RefCell};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use snowflake_core::clock::Utc;
-use snowflake_core::exchange::Failure;
-use snowflake_core::layout::Layout;
-use snowflake_core::lease::{Holder, LeaseNotice, LeaseTerms};
-use snowflake_core::registry::{Fleet, Reading, Swap, SwapAnswer, TagRecord, Wanted};
-use snowflake_core::segment::{self, Supply};
-use snowflake_core::tag::Tag;
+use snowflake_core::fleet::exchange::Failure;
+use snowflake_core::fleet::lease::{Holder, LeaseNotice, LeaseTerms};
+use snowflake_core::fleet::registry::{Fleet, Reading, Swap, SwapAnswer, TagRecord, Wanted};
+use snowflake_core::fleet::segment::{self, Supply};
+use snowflake_core::fleet::tag::Tag;
+use snowflake_core::id::layout::Layout;
 
 use super::for_all;
 use super::kit::registry::{Kind, Store, used_fleet};

@@ -2,9 +2,9 @@
 //! over shards.
 
 use proptest::prelude::*;
-use snowflake_core::generator::{Generator, Limits, NO_MARK, first_sequence};
-use snowflake_core::identity::IdStamp;
-use snowflake_core::layout::{BUILT_IN, Field, Layout};
+use snowflake_core::draw::generator::{Generator, Limits, NO_MARK, first_sequence};
+use snowflake_core::draw::stamp::IdStamp;
+use snowflake_core::id::layout::{BUILT_IN, Field, Layout};
 
 use crate::spec::{specs_with_sequence, up_to};
 use crate::{Scripted, config, model};

@@ -5,10 +5,11 @@ use std::collections::HashSet;
 
 use proptest::prelude::*;
 use proptest::sample::Index;
-use snowflake_core::generator::{Generator, Limits, NO_MARK};
-use snowflake_core::id::IdError;
-use snowflake_core::identity::{IdStamp, Identity, LaneName};
-use snowflake_core::layout::Field;
+use snowflake_core::draw::generator::{Generator, Limits, NO_MARK};
+use snowflake_core::draw::stamp::IdStamp;
+use snowflake_core::id::identity::{Identity, LaneName};
+use snowflake_core::id::layout::Field;
+use snowflake_core::id::parts::IdError;
 
 use crate::spec::{Spec, specs};
 use crate::{Scripted, config};

@@ -5,8 +5,8 @@
 
 use proptest::prelude::*;
 use proptest::sample::Index;
-use snowflake_core::id::IdError;
-use snowflake_core::layout::{Field, Layout};
+use snowflake_core::id::layout::{Field, Layout};
+use snowflake_core::id::parts::IdError;
 
 use crate::config;
 use crate::spec::{Numbers, Spec, numbers, place, specs, up_to};

@@ -5,9 +5,9 @@
 //! `model.rs`.
 
 use proptest::prelude::*;
-use snowflake_core::generator::{DrawRefusal, Generator, Limits, NO_MARK, first_sequence};
-use snowflake_core::identity::IdStamp;
-use snowflake_core::layout::Layout;
+use snowflake_core::draw::generator::{DrawRefusal, Generator, Limits, NO_MARK, first_sequence};
+use snowflake_core::draw::stamp::IdStamp;
+use snowflake_core::id::layout::Layout;
 
 use crate::{Scripted, config};
 

@@ -5,9 +5,9 @@
 
 use proptest::prelude::*;
 use proptest::sample::Index;
-use snowflake_core::generator::longest_run;
-use snowflake_core::layout::{Field, Layout, LayoutError, MAX_TEXT};
-use snowflake_core::spelling::MAX_QUOTED;
+use snowflake_core::draw::generator::longest_run;
+use snowflake_core::id::layout::{Field, Layout, LayoutError, MAX_TEXT};
+use snowflake_core::id::spelling::MAX_QUOTED;
 
 use crate::config;
 use crate::spec::{Spec, TIMESTAMPTZ_END_MS, broken_specs, specs};

@@ -5,10 +5,11 @@ use std::collections::HashSet;
 
 use proptest::prelude::*;
 use snowflake_core::clock::ClockReference;
-use snowflake_core::generator::{DrawRefusal, Generator, Limits, MarkLimits, NO_MARK, longest_run};
-use snowflake_core::identity::{IdStamp, Identity, LaneName};
-use snowflake_core::layout::{BUILT_IN, Field, Layout};
-use snowflake_core::published::{MARK_AHEAD_MS, NOT_LOADED, PublishedMarks, UNCLAIMED};
+use snowflake_core::draw::generator::{DrawRefusal, Generator, Limits, MarkLimits, NO_MARK, longest_run};
+use snowflake_core::draw::published::{MARK_AHEAD_MS, NOT_LOADED, PublishedMarks, UNCLAIMED};
+use snowflake_core::draw::stamp::IdStamp;
+use snowflake_core::id::identity::{Identity, LaneName};
+use snowflake_core::id::layout::{BUILT_IN, Field, Layout};
 
 use crate::spec::{Spec, numbers, place, specs, up_to};
 use crate::{Scripted, config};

@@ -4,9 +4,9 @@
 //! `generator.rs` must agree with this oracle, draw by draw. The oracle must never call into it,
 //! and shares only its vocabulary ([`DrawRefusal`], [`LaneName`]).
 
-use snowflake_core::generator::DrawRefusal;
-use snowflake_core::identity::LaneName;
-use snowflake_core::layout::Field;
+use snowflake_core::draw::generator::DrawRefusal;
+use snowflake_core::id::identity::LaneName;
+use snowflake_core::id::layout::Field;
 
 use crate::spec::Spec;
 

@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use snowflake_core::operate::new_fleet;
-use snowflake_core::registry::{Fleet, Incarnation, TagRecord};
-use snowflake_core::segment::{
+use snowflake_core::fleet::operate::new_fleet;
+use snowflake_core::fleet::registry::{Fleet, Incarnation, TagRecord};
+use snowflake_core::fleet::segment::{
     Ask, Block, END, FARTHEST, Grant, LONGEST_BLOCK, Place, PlaceRefusal, PlaceView, Rest, Return, State, ValueRun,
 };
-use snowflake_core::tag::Tag;
+use snowflake_core::fleet::tag::Tag;
 
 use crate::extremes::extreme;
 use crate::{config, for_all};

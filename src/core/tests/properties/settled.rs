@@ -11,15 +11,16 @@ use std::collections::BTreeSet;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
-use snowflake_core::generator::{Announce, DrawRefusal, Generator, Limits, NO_MARK, longest_run};
-use snowflake_core::identity::{IdStamp, Identity, LaneName};
-use snowflake_core::layout::Layout;
-use snowflake_core::numbers::{Numbers, Span};
-use snowflake_core::settled::answers::{Answers, Asking};
-use snowflake_core::settled::ended::{MOST_ENDED, leaving};
-use snowflake_core::settled::prepared::{self, PreparedPlace, PreparedRuns, PreparedTable, PreparedTransaction};
-use snowflake_core::settled::run::Run;
-use snowflake_core::settled::{Ended, Floor, Promise, Reader, Snapshot, Told};
+use snowflake_core::draw::generator::{Announce, DrawRefusal, Generator, Limits, NO_MARK, longest_run};
+use snowflake_core::draw::numbers::{Numbers, Span};
+use snowflake_core::draw::settled::answers::{Answers, Asking};
+use snowflake_core::draw::settled::ended::{MOST_ENDED, leaving};
+use snowflake_core::draw::settled::prepared::{self, PreparedPlace, PreparedRuns, PreparedTable, PreparedTransaction};
+use snowflake_core::draw::settled::run::Run;
+use snowflake_core::draw::settled::{Ended, Floor, Promise, Reader, Snapshot, Told};
+use snowflake_core::draw::stamp::IdStamp;
+use snowflake_core::id::identity::{Identity, LaneName};
+use snowflake_core::id::layout::Layout;
 
 use crate::{config, for_all};
 

@@ -1,12 +1,12 @@
 //! Models a layout in plain arithmetic: with products, quotients and i128 instead of the shifts of
-//! `layout.rs` and `id.rs`.
+//! `layout.rs` and `id/parts.rs`.
 //!
 //! This is the oracle of the properties, with the strategy that makes random layouts. It must share
 //! no code with the library; calendar dates come from the `time` crate. The generator's oracle is
 //! in `model.rs`.
 
 use proptest::prelude::*;
-use snowflake_core::layout::{Field, Layout};
+use snowflake_core::id::layout::{Field, Layout};
 use time::format_description::well_known::Rfc3339;
 use time::{Duration, OffsetDateTime};
 

@@ -2,10 +2,10 @@
 
 use std::rc::Rc;
 
-use snowflake_core::generator::IdRun;
-use snowflake_core::identity::LaneName;
-use snowflake_core::layout::Field;
-use snowflake_core::published::MARK_AHEAD_MS;
+use snowflake_core::draw::generator::IdRun;
+use snowflake_core::draw::published::MARK_AHEAD_MS;
+use snowflake_core::id::identity::LaneName;
+use snowflake_core::id::layout::Field;
 
 use crate::fleet::{Drawer, Known};
 use crate::log::{Id, Record, Settled};

@@ -4,9 +4,9 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use snowflake_core::generator::Generator;
-use snowflake_core::identity::LaneName;
-use snowflake_core::lease::Holder;
+use snowflake_core::draw::generator::Generator;
+use snowflake_core::fleet::lease::Holder;
+use snowflake_core::id::identity::LaneName;
 
 use crate::log::{Contents, Id, Log, Record};
 use crate::server::{Config, MOST_DATABASES, Server, Shared};

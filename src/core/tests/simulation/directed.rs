@@ -4,11 +4,11 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use snowflake_core::identity::LaneName;
-use snowflake_core::layout::Layout;
-use snowflake_core::lease::LeaseTerms;
-use snowflake_core::operate::{Operation, new_fleet};
-use snowflake_core::registry::{Fleet, Incarnation, NumberKey};
+use snowflake_core::fleet::lease::LeaseTerms;
+use snowflake_core::fleet::operate::{Operation, new_fleet};
+use snowflake_core::fleet::registry::{Fleet, Incarnation, NumberKey};
+use snowflake_core::id::identity::LaneName;
+use snowflake_core::id::layout::Layout;
 
 use crate::course::Course;
 use crate::fleet::{ELSEWHERE, HOME, Registered};

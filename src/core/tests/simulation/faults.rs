@@ -2,8 +2,8 @@
 
 use std::rc::Rc;
 
-use snowflake_core::operate::{Operation, lost_fleet, new_fleet};
-use snowflake_core::registry::{Fleet, Incarnation, SinceIncarnation, SwapAnswer};
+use snowflake_core::fleet::operate::{Operation, lost_fleet, new_fleet};
+use snowflake_core::fleet::registry::{Fleet, Incarnation, SinceIncarnation, SwapAnswer};
 
 use crate::fleet::{Beyond, HOME, Registered, timer_ms};
 use crate::kit::registry::{Kind, Store};

@@ -5,13 +5,14 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use snowflake_core::exchange::Failure;
-use snowflake_core::identity::{Identity, LaneName, NO_END};
-use snowflake_core::layout::{Field, Layout};
-use snowflake_core::lease::{Holder, LeaseTerms};
-use snowflake_core::numbers::Span;
-use snowflake_core::operate::new_fleet;
-use snowflake_core::registry::{DEFAULT_LEASE_MS, DEFAULT_SKEW_MS, Fleet, Incarnation, NumberRecord};
+use snowflake_core::draw::numbers::Span;
+use snowflake_core::draw::stamp::NO_END;
+use snowflake_core::fleet::exchange::Failure;
+use snowflake_core::fleet::lease::{Holder, LeaseTerms};
+use snowflake_core::fleet::operate::new_fleet;
+use snowflake_core::fleet::registry::{DEFAULT_LEASE_MS, DEFAULT_SKEW_MS, Fleet, Incarnation, NumberRecord};
+use snowflake_core::id::identity::{Identity, LaneName};
+use snowflake_core::id::layout::{Field, Layout};
 
 use crate::keeper::{Keeper, NoAnswer};
 use crate::kit::random::Random;

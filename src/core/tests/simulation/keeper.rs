@@ -5,15 +5,15 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use snowflake_core::generator::Generator;
-use snowflake_core::identity::LaneName;
-use snowflake_core::layout::{Field, Layout};
-use snowflake_core::lease::{Holder, LeaseNotice, LeaseTerms, SharedWords};
-use snowflake_core::membership::FleetNotice;
-use snowflake_core::registry::{
+use snowflake_core::draw::generator::Generator;
+use snowflake_core::fleet::lease::{Holder, LeaseNotice, LeaseTerms, SharedWords};
+use snowflake_core::fleet::membership::FleetNotice;
+use snowflake_core::fleet::registry::{
     Change, NumberKey, NumberRecord, Reading, SinceIncarnation, Swap, SwapAnswer, Wanted, WantedNumbers,
 };
-use snowflake_core::segment::Claimed;
+use snowflake_core::fleet::segment::Claimed;
+use snowflake_core::id::identity::LaneName;
+use snowflake_core::id::layout::{Field, Layout};
 
 use crate::fleet::{Known, Registered};
 use crate::kit::registry::Store;

@@ -7,8 +7,8 @@
 use std::ops::Range;
 use std::rc::Rc;
 
-use snowflake_core::identity::LaneName;
-use snowflake_core::mark::{Stored, StoredNumber};
+use snowflake_core::draw::mark::{Stored, StoredNumber};
+use snowflake_core::id::identity::LaneName;
 
 /// An id, and what the checks need to know of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

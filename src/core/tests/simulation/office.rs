@@ -3,8 +3,8 @@
 
 use std::cell::RefCell;
 
-use snowflake_core::operate::Operation;
-use snowflake_core::registry::{Fleet, Reading};
+use snowflake_core::fleet::operate::Operation;
+use snowflake_core::fleet::registry::{Fleet, Reading};
 
 use crate::kit::operator::{Operator, Went};
 use crate::kit::registry::Kind;

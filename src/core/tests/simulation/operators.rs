@@ -6,8 +6,8 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use snowflake_core::operate::{Operation, Outcome, Refusal};
-use snowflake_core::registry::{
+use snowflake_core::fleet::operate::{Operation, Outcome, Refusal};
+use snowflake_core::fleet::registry::{
     Change, DEFAULT_LEASE_MS, DEFAULT_SKEW_MS, NumberKey, NumberRecord, Reading, Swap, SwapAnswer, Wanted,
 };
 
@@ -130,7 +130,7 @@ pub struct Desk<'a> {
     read: &'a RefCell<Option<Read>>,
 }
 
-impl snowflake_core::registry::Store for Desk<'_> {
+impl snowflake_core::fleet::registry::Store for Desk<'_> {
     type Error = NoAnswer;
 
     fn read(&self, wanted: &Wanted) -> Result<Reading, NoAnswer> {

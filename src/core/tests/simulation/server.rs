@@ -6,12 +6,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use snowflake_core::clock::ClockReference;
-use snowflake_core::generator::Generator;
-use snowflake_core::identity::IdStamp;
-use snowflake_core::layout::{Field, Layout};
-use snowflake_core::lease::Holder;
-use snowflake_core::numbers::Numbers;
-use snowflake_core::published::PublishedMarks;
+use snowflake_core::draw::generator::Generator;
+use snowflake_core::draw::numbers::Numbers;
+use snowflake_core::draw::published::PublishedMarks;
+use snowflake_core::draw::stamp::IdStamp;
+use snowflake_core::fleet::lease::Holder;
+use snowflake_core::id::layout::{Field, Layout};
 
 use crate::log::{Id, Log, Settled};
 use crate::tags::Tagged;

@@ -9,13 +9,14 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use snowflake_core::clock::{Clock, Wait};
-use snowflake_core::draw;
-use snowflake_core::generator::{DrawRefusal, Generator, IdRun, Limits, MarkLimits, NO_MARK};
-use snowflake_core::identity::{IdStamp, LaneName};
-use snowflake_core::known_tick::{self, KnownTick};
-use snowflake_core::layout::Layout;
-use snowflake_core::mark::{self, Mark, MarkNotice, MarkTerms, MarkedDatabase, Stored, StoredNumber, Written};
-use snowflake_core::published::{MARK_AHEAD_MS, Marks, PublishedMarks, UNCLAIMED};
+use snowflake_core::draw::generator::{DrawRefusal, Generator, IdRun, Limits, MarkLimits, NO_MARK};
+use snowflake_core::draw::known_tick::{self, KnownTick};
+use snowflake_core::draw::mark::{self, Mark, MarkNotice, MarkTerms, MarkedDatabase, Stored, StoredNumber, Written};
+use snowflake_core::draw::published::{MARK_AHEAD_MS, Marks, PublishedMarks, UNCLAIMED};
+use snowflake_core::draw::session::{DrawingSession, draw};
+use snowflake_core::draw::stamp::IdStamp;
+use snowflake_core::id::identity::LaneName;
+use snowflake_core::id::layout::Layout;
 
 use crate::log::Record;
 use crate::promises::{Guarantee, Lie};
@@ -144,7 +145,7 @@ impl<'a> Session<'a> {
     /// Draws a run.
     pub fn draw(&self, count: u32) -> Result<IdRun, Failure> {
         let generator = self.own_generator.as_ref().unwrap_or(&self.shared.generator);
-        let drawn = draw::draw(self, generator, count);
+        let drawn = draw(self, generator, count);
         // If the server crashes during a draw, what is drawn reaches no client.
         if self.shared.gone.get() { Err(Failure::Crashed) } else { drawn }
     }
@@ -153,7 +154,7 @@ impl<'a> Session<'a> {
     pub fn learn(&self) -> Option<(IdRun, Option<KnownTick<'_>>)> {
         let generator = self.own_generator.as_ref().unwrap_or(&self.shared.generator);
         let known = self.known_marks();
-        let drawing = draw::DrawingSession::drawing(self).ok()?;
+        let drawing = DrawingSession::drawing(self).ok()?;
         let limits =
             Limits { max_borrow_ms: self.world.max_borrow_ms, marks_ms: Watched { session: self, limits: known } };
         let run = generator.draw(&drawing, self, &limits, 1).ok()?;
@@ -200,13 +201,13 @@ impl<'a> Session<'a> {
     /// `snowflake_accept_fleet`.
     pub fn accept_fleet(mut self) -> Result<(), Failure> {
         self.accepting = true;
-        self.mark().accept_fleet(&draw::DrawingSession::drawing(&self)?, &self.terms())
+        self.mark().accept_fleet(&DrawingSession::drawing(&self)?, &self.terms())
     }
 
     /// `snowflake_reset_mark`.
     pub fn reset(mut self) -> Result<(), Failure> {
         self.resetting = true;
-        let drawing = draw::DrawingSession::drawing(&self)?;
+        let drawing = DrawingSession::drawing(&self)?;
         self.mark().reset(&drawing)
     }
 
@@ -254,7 +255,7 @@ impl<'a> Session<'a> {
         if self.world.lies(Lie::NoRecheck) {
             return Ok(());
         }
-        let drawing = draw::DrawingSession::drawing(self).ok();
+        let drawing = DrawingSession::drawing(self).ok();
         self.mark().recheck(self.layout(), drawing.as_ref().map(IdStamp::identity), written)
     }
 
@@ -317,7 +318,7 @@ impl<M: MarkLimits> MarkLimits for Watched<'_, M> {
     }
 }
 
-impl draw::DrawingSession for Session<'_> {
+impl DrawingSession for Session<'_> {
     type Error = Failure;
 
     fn known(&self) -> Result<Marks<'_>, Failure> {

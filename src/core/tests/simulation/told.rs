@@ -4,15 +4,15 @@
 use std::cell::RefCell;
 use std::fmt::{Debug, Write as _};
 
-use snowflake_core::exchange::Failure;
-use snowflake_core::lease::{Lease, LeaseNotice};
-use snowflake_core::membership::FleetNotice;
-use snowflake_core::operate::{JumpedTag, Outcome, Refusal, Restored};
-use snowflake_core::registry::{
+use snowflake_core::fleet::exchange::Failure;
+use snowflake_core::fleet::lease::{Lease, LeaseNotice};
+use snowflake_core::fleet::membership::FleetNotice;
+use snowflake_core::fleet::operate::{JumpedTag, Outcome, Refusal, Restored};
+use snowflake_core::fleet::registry::{
     Change, Fleet, Incarnation, NumberRecord, Reading, Swap, TagRecord, Wanted, WantedNumbers, WantedTags,
 };
-use snowflake_core::segment::{END, SupplyNotice};
-use snowflake_core::tag::Tag;
+use snowflake_core::fleet::segment::{END, SupplyNotice};
+use snowflake_core::fleet::tag::Tag;
 
 /// Tells of leases by short names.
 pub struct Words {

@@ -6,12 +6,12 @@ use std::rc::Rc;
 use std::sync::LazyLock;
 
 use snowflake_core::clock::DAY_MS;
-use snowflake_core::generator::Generator;
-use snowflake_core::identity::LaneName;
-use snowflake_core::layout::{Field, Layout};
-use snowflake_core::lease::Holder;
-use snowflake_core::mark;
-use snowflake_core::published::{Marks, UNCLAIMED};
+use snowflake_core::draw::generator::Generator;
+use snowflake_core::draw::mark;
+use snowflake_core::draw::published::{Marks, UNCLAIMED};
+use snowflake_core::fleet::lease::Holder;
+use snowflake_core::id::identity::LaneName;
+use snowflake_core::id::layout::{Field, Layout};
 
 use crate::course::Course;
 use crate::fleet::{Beyond, Registered};
@@ -325,7 +325,7 @@ impl World {
     /// Draws ids in a database, and checks them.
     pub fn draw_in(&self, server: &Rc<Server>, database: usize) {
         let session = Session::new(self, server, database);
-        let longest = snowflake_core::generator::longest_run(&session.config.layout).min(3);
+        let longest = snowflake_core::draw::generator::longest_run(&session.config.layout).min(3);
         let count = if self.random.one_in(4) { longest } else { 1 };
         match session.draw(count) {
             Ok(run) => {

@@ -10,7 +10,7 @@ use cluster::marks::{MARK_AHEAD_MS, MAX_BORROW_MS, behind_the_mark_ms, end_ms, s
 use cluster::{Draw, Marks, Refusal, Server, Shutdown, instant, refused};
 use postgres::Client;
 use snowflake_core::clock::Utc;
-use snowflake_core::layout::Layout;
+use snowflake_core::id::layout::Layout;
 
 /// The first id of a tick.
 fn id_at(layout: &str, instant_ms: i64) -> i64 {

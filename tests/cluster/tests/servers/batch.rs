@@ -6,8 +6,8 @@
 use cluster::drawing::noon;
 use cluster::{Draw, Running, Server, assert_ascending, assert_unique, refused, wait_until};
 use postgres::Client;
-use snowflake_core::generator::{first_sequence, longest_run};
-use snowflake_core::layout::Layout;
+use snowflake_core::draw::generator::{first_sequence, longest_run};
+use snowflake_core::id::layout::Layout;
 
 /// Opens a batch as a cursor, from which ids are drawn as they are fetched.
 fn open(session: &mut Client, count: i32) {

@@ -14,8 +14,8 @@ use cluster::{
 };
 use postgres::Client;
 use snowflake_core::clock::Utc;
-use snowflake_core::generator::first_sequence;
-use snowflake_core::layout::Layout;
+use snowflake_core::draw::generator::first_sequence;
+use snowflake_core::id::layout::Layout;
 
 /// The time that an id holds, in milliseconds since 1970.
 fn created_at(layout: &str, id: i64) -> i64 {

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use cluster::drawing::{WORKER, at_once};
 use cluster::{Draw, Known, Server, assert_ascending, assert_unique, refused};
 use postgres::Client;
-use snowflake_core::layout::Layout;
+use snowflake_core::id::layout::Layout;
 
 /// The rows of one session in the order in which they were drawn.
 const ROWS: &str = "SELECT id FROM t WHERE session = $1 AND round = $2 ORDER BY number";

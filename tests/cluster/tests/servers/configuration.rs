@@ -7,7 +7,7 @@ use std::fs;
 use cluster::pages::{block, settings};
 use cluster::{Draw, Refusal, Server, Shutdown, compile_library, plan, postgres_version, refused, skip};
 use postgres::{Client, NoTls};
-use snowflake_core::layout::Layout;
+use snowflake_core::id::layout::Layout;
 
 const TWITTER: &str = "time:41 datacenter:5 worker:5 sequence:12 unit:1ms epoch:2010-11-04T01:42:54.657Z";
 

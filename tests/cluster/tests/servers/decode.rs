@@ -9,7 +9,7 @@ use cluster::pages::block;
 use cluster::{Application, Draw, Language, Program, Server};
 use postgres::Client;
 use snowflake_core::clock::Utc;
-use snowflake_core::layout::{BUILT_IN, Layout};
+use snowflake_core::id::layout::{BUILT_IN, Layout};
 
 use crate::leaving::ids_until;
 

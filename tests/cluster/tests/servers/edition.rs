@@ -13,7 +13,7 @@ use cluster::{
 };
 use postgres::Client;
 use snowflake_core::clock::Utc;
-use snowflake_core::layout::Layout;
+use snowflake_core::id::layout::Layout;
 
 /// Starts a server without the library, and installs in the schema `edition`.
 fn start(arguments: &str) -> (Server, Client) {

@@ -15,7 +15,7 @@ use cluster::{
     has_pgbouncer, plan, program_path, refused, skip, wait_until,
 };
 use postgres::Client;
-use snowflake_core::layout::Layout;
+use snowflake_core::id::layout::Layout;
 
 use crate::pages::masked;
 

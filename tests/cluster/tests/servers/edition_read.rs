@@ -7,7 +7,7 @@
 use cluster::{Draw, Edition, Refusal, Server, refused, runs_extension, skip};
 use postgres::Client;
 use snowflake_core::clock::Utc;
-use snowflake_core::layout::{BUILT_IN, Layout};
+use snowflake_core::id::layout::{BUILT_IN, Layout};
 
 use crate::random::Random;
 
@@ -444,7 +444,7 @@ fn random_instant(layout: &Layout, random: &Random) -> String {
 
 fn random_text(random: &Random, session_id: i64) -> (String, &'static str) {
     let encoding = random.pick(&["base32", "base62"]);
-    let known = snowflake_core::encoding::Encoding::parse(encoding).expect("it is one");
+    let known = snowflake_core::id::encoding::Encoding::parse(encoding).expect("it is one");
     let mut text = known.encode(session_id.max(0)).expect("it is an id");
     for _ in 0..random.below(3) {
         let at = random.below(text.len());
@@ -471,7 +471,7 @@ fn random_call(random: &Random) -> String {
         random.pick(&[0, 1, -1, most, most + 1, random.of(0..=most)]).clamp(i32::MIN.into(), i32::MAX.into())
     };
     let max = |field| layout.max_of(field).unwrap_or(0);
-    use snowflake_core::layout::Field;
+    use snowflake_core::id::layout::Field;
     let [worker, datacenter, sequence] =
         [Field::Worker, Field::Datacenter, Field::Sequence].map(|field| number(random, max(field)));
     match random.below(14) {

@@ -10,8 +10,8 @@ use cluster::pages::block;
 use cluster::refusal::assert_refused_as;
 use cluster::{Draw, Etcd, Leases, Operated, Server, Shutdown, TagMember, has_etcd, refused, skip, wait_until};
 use serde_json::{Value, json};
-use snowflake_core::exchange::Failure;
-use snowflake_core::segment::{JUMP, PlaceRefusal, State, ValueRun};
+use snowflake_core::fleet::exchange::Failure;
+use snowflake_core::fleet::segment::{JUMP, PlaceRefusal, State, ValueRun};
 
 const NO_ETCD: &str = "etcd and etcdctl are not installed";
 

@@ -11,7 +11,7 @@ use cluster::{
     wait_until,
 };
 use postgres::Client;
-use snowflake_core::layout::Layout;
+use snowflake_core::id::layout::Layout;
 
 /// By how much a clock that was set back by an hour is behind the mark. The mark runs ahead, which
 /// makes it more; the time since the last draw makes it less.

@@ -11,7 +11,7 @@ use cluster::{
     refused, skip, wait_until,
 };
 use postgres::Client;
-use snowflake_core::layout::Layout;
+use snowflake_core::id::layout::Layout;
 
 /// Returns the worker numbers in ids, each once.
 fn workers(ids: &[i64]) -> Vec<i64> {

@@ -7,7 +7,7 @@ use cluster::operator::commands;
 use cluster::pages::{block, psql, settings};
 use cluster::registry::ROLE;
 use cluster::{Draw, Fleet, Leases, Ledger, Load, Operated, Server, Shutdown, assert_unique, refused, wait_until};
-use snowflake_core::layout::Layout;
+use snowflake_core::id::layout::Layout;
 
 fn execute(server: &Server, sql: &str) {
     server.connect().batch_execute(sql).unwrap_or_else(|error| panic!("{sql}: {error}"));

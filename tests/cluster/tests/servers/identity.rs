@@ -9,7 +9,7 @@ use cluster::marks::{MARK_AHEAD_MS, behind_the_mark_ms, end_ms, start_ms, worker
 use cluster::plans::plan;
 use cluster::{Builder, Draw, Marks, Refusal, Running, Server, Shutdown, assert_ascending, assert_unique, refused};
 use postgres::Client;
-use snowflake_core::layout::{BUILT_IN, Layout};
+use snowflake_core::id::layout::{BUILT_IN, Layout};
 
 fn set(server: &Server, settings: &[(&str, &str)]) {
     for (name, value) in settings {

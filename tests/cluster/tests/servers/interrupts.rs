@@ -18,8 +18,8 @@ use cluster::{
     wait_until,
 };
 use postgres::Client;
-use snowflake_core::generator::first_sequence;
-use snowflake_core::layout::Layout;
+use snowflake_core::draw::generator::first_sequence;
+use snowflake_core::id::layout::Layout;
 
 /// A session that holds the lock under which the mark is moved.
 fn hold(server: &Server) -> Client {

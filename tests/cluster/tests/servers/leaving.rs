@@ -12,7 +12,7 @@ use cluster::drawing::{at_once, noon};
 use cluster::pages::{block, is_shown, page, psql};
 use cluster::{Draw, Server, assert_ascending, assert_unique, refused, wait_until};
 use postgres::Client;
-use snowflake_core::layout::{BUILT_IN, Layout};
+use snowflake_core::id::layout::{BUILT_IN, Layout};
 
 /// The recipes, by their names.
 const SEQUENCE: &str = "to-sequence";

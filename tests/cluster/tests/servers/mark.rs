@@ -2,8 +2,8 @@
 //! says. When nothing is wrong, the mark costs a wait of little more than a second.
 //!
 //! With a frozen clock, ids depend on the clock alone
-//! ([`first_sequence`](snowflake_core::generator::first_sequence)): a server that lost what it
-//! had drawn would draw the same ids at the same instant. The tests that use a [`Load`] have
+//! ([`first_sequence`](snowflake_core::draw::generator::first_sequence)): a server that lost what
+//! it had drawn would draw the same ids at the same instant. The tests that use a [`Load`] have
 //! several sessions and a clock that runs.
 
 use std::collections::BTreeSet;
@@ -15,7 +15,7 @@ use cluster::{
     skip, wait_until,
 };
 use postgres::Client;
-use snowflake_core::layout::Layout;
+use snowflake_core::id::layout::Layout;
 
 /// A way to end a server without warning its sessions, and the name of that way.
 type End = (&'static str, fn(&Server));

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use cluster::pages::{Block, block, configuration, configured, is_shown, page, pages, psql, settings};
 use cluster::plans::{plan, without_pushdown};
 use cluster::{Draw, Server, refused, skip};
-use snowflake_core::layout::Layout;
+use snowflake_core::id::layout::Layout;
 
 /// Masks numbers, and the width of the columns that depends on them.
 pub(crate) fn masked(text: &str) -> String {

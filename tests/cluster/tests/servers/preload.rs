@@ -3,7 +3,7 @@
 
 use cluster::{Builder, Draw, Refusal, Server, refused, wait_until};
 use postgres::{Client, NoTls};
-use snowflake_core::layout::BUILT_IN;
+use snowflake_core::id::layout::BUILT_IN;
 
 /// A tweet's id, and how the layouts read it.
 const ID: &str = "1541815603606036480";

@@ -10,7 +10,7 @@ use cluster::pages::block;
 use cluster::plans::rows;
 use cluster::{Draw, Server, Shutdown, postgres_version, refused, wait_until};
 use postgres::config::Host;
-use snowflake_core::layout::Layout;
+use snowflake_core::id::layout::Layout;
 
 const LAYOUT: &str = "snowflake";
 

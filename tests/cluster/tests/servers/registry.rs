@@ -18,12 +18,12 @@ use cluster::pooler::{PgBouncer, PoolMode, has_pgbouncer};
 use cluster::registry::{Poll, ROLE, config, now_ms, number, role_sql};
 use cluster::{Builder, Draw, Member, Operated, Oracle, Server, refused, skip, wait_until};
 use postgres::Client;
-use snowflake_core::exchange::Failure;
-use snowflake_core::layout::Layout;
-use snowflake_core::lease::{LeaseNotice, LeaseTerms};
-use snowflake_core::registry::{
+use snowflake_core::fleet::exchange::Failure;
+use snowflake_core::fleet::lease::{LeaseNotice, LeaseTerms};
+use snowflake_core::fleet::registry::{
     Change, DEFAULT_LEASE_MS, DEFAULT_SKEW_MS, Fleet, NumberKey, NumberRecord, Store, Swap, SwapAnswer, Wanted,
 };
+use snowflake_core::id::layout::Layout;
 use snowflake_registry::{Config, Postgres, Registry, RegistryError, RegistryStep};
 
 fn plain() -> Builder {

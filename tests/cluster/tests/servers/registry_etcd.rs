@@ -17,9 +17,9 @@ use cluster::registry::config;
 use cluster::{Draw, Etcd, Leases, Member, Operated, Oracle, Server, Shutdown, has_etcd, skip, wait_until};
 use nix::sys::signal::Signal;
 use serde_json::json;
-use snowflake_core::exchange::Failure;
-use snowflake_core::lease::LeaseNotice;
-use snowflake_core::registry::{DEFAULT_LEASE_MS, Wanted};
+use snowflake_core::fleet::exchange::Failure;
+use snowflake_core::fleet::lease::LeaseNotice;
+use snowflake_core::fleet::registry::{DEFAULT_LEASE_MS, Wanted};
 use snowflake_registry::{Config, Problem, RegistryError, RegistryStep};
 use socket2::{Domain, Socket, Type};
 

@@ -10,9 +10,9 @@ use cluster::refusal::assert_refused_as;
 use cluster::registry::{Poll, ROLE, config};
 use cluster::{Draw, Operated, Server, TagMember as Member, refused, wait_until};
 use postgres::Client;
-use snowflake_core::registry::{Change, Store, Swap, SwapAnswer, TagRecord, Wanted};
-use snowflake_core::segment::{Ask, END, Grant, JUMP, PlaceRefusal, Return, State, ValueRun};
-use snowflake_core::tag::Tag;
+use snowflake_core::fleet::registry::{Change, Store, Swap, SwapAnswer, TagRecord, Wanted};
+use snowflake_core::fleet::segment::{Ask, END, Grant, JUMP, PlaceRefusal, Return, State, ValueRun};
+use snowflake_core::fleet::tag::Tag;
 use snowflake_registry::{Postgres, Registry};
 
 fn registry() -> Server {

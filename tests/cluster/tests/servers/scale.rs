@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use cluster::registry::config;
 use cluster::{Crowd, Etcd, Fleet, Member, Order, Shutdown, has_etcd, skip, wait_until};
-use snowflake_core::exchange::Failure;
-use snowflake_core::registry::{Incarnation, SinceIncarnation, Wanted};
+use snowflake_core::fleet::exchange::Failure;
+use snowflake_core::fleet::registry::{Incarnation, SinceIncarnation, Wanted};
 use snowflake_registry::Config;
 
 const MEMBERS: usize = 100;

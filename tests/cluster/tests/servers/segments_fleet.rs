@@ -10,7 +10,7 @@ use std::time::Duration;
 use cluster::registry::ROLE;
 use cluster::{Draw, Fleet, Server, Shutdown, assert_ascending, refused, wait_until};
 use postgres::{Client, NoTls};
-use snowflake_core::segment::JUMP;
+use snowflake_core::fleet::segment::JUMP;
 
 /// Sessions on each server.
 const SESSIONS: usize = 8;

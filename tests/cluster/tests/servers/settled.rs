@@ -18,9 +18,9 @@ use cluster::{
 };
 use postgres::{Client, Error, NoTls};
 
-use snowflake_core::settled::answers;
-use snowflake_core::settled::ended::MOST_ENDED;
-use snowflake_core::settled::prepared::SPARE;
+use snowflake_core::draw::settled::answers;
+use snowflake_core::draw::settled::ended::MOST_ENDED;
+use snowflake_core::draw::settled::prepared::SPARE;
 
 use crate::random::Random;
 

@@ -9,11 +9,11 @@ use cluster::registry::{
     Poll, config, lease, now_ms, number, of_number, of_tag, operator_config, swaps, tag, tag_record,
 };
 use cluster::{Draw, Etcd, Server};
-use snowflake_core::registry::{
+use snowflake_core::fleet::registry::{
     Change, Fleet, MOST_CHANGES, NumberKey, NumberRecord, Reading, SinceIncarnation, TagRecord, Wanted, WantedNumbers,
     WantedTags,
 };
-use snowflake_core::segment::END;
+use snowflake_core::fleet::segment::END;
 use snowflake_registry::{Config, MemberName, Registry, open};
 
 /// A registry, whose fleet `default` has the numbers 7 to 9.

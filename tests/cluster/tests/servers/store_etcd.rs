@@ -4,8 +4,8 @@
 use cluster::registry::{Poll, config, lease, now_ms, number, of_number, of_tag, swaps, tag_record};
 use cluster::{Etcd as Servers, has_etcd, skip, wait_until};
 use serde_json::json;
-use snowflake_core::operate::new_fleet;
-use snowflake_core::registry::{
+use snowflake_core::fleet::operate::new_fleet;
+use snowflake_core::fleet::registry::{
     Change, Fleet, FleetLimits, Incarnation, MemberTerms, Reading, SinceIncarnation, Store, Wanted,
 };
 use snowflake_registry::{Config, Etcd, Registry};

@@ -8,7 +8,7 @@ use cluster::registry::{
     Poll, ROLE, lease, now_ms, number, of_number, of_tag, operator_config, swaps, tag, tag_record,
 };
 use cluster::{Draw, Server, wait_until};
-use snowflake_core::registry::{Change, Fleet, MOST_CHANGES, Store, Swap, TagRecord, Wanted};
+use snowflake_core::fleet::registry::{Change, Fleet, MOST_CHANGES, Store, Swap, TagRecord, Wanted};
 use snowflake_registry::{Postgres, Registry, RegistryError};
 
 /// A registry with an operator.

@@ -3,8 +3,8 @@
 
 use std::rc::Rc;
 
-use snowflake_core::operate::Operation;
-use snowflake_core::tag::Tag;
+use snowflake_core::fleet::operate::Operation;
+use snowflake_core::fleet::tag::Tag;
 
 use super::TAGS;
 use super::operators::set_tag;

@@ -4,8 +4,8 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 
-use snowflake_core::registry::TagRecord;
-use snowflake_core::segment::Block;
+use snowflake_core::fleet::registry::TagRecord;
+use snowflake_core::fleet::segment::Block;
 
 use crate::fleet::Registered;
 use crate::kit::registry::Store;

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use snowflake_core::registry::{Change, Reading, Swap, SwapAnswer, TagRecord, Wanted, WantedTags};
-use snowflake_core::segment::{Ask, Block, Claimed, Grant, JUMP, State, SupplyNotice};
-use snowflake_core::tag::Tag;
+use snowflake_core::fleet::registry::{Change, Reading, Swap, SwapAnswer, TagRecord, Wanted, WantedTags};
+use snowflake_core::fleet::segment::{Ask, Block, Claimed, Grant, JUMP, State, SupplyNotice};
+use snowflake_core::fleet::tag::Tag;
 
 use super::ledger::{Fate, Given};
 use crate::fleet::Beyond;

@@ -1,12 +1,12 @@
 //! What operators do to tags, and say of them after a restore. What the pages forbid, no operator
 //! does here.
 
-use snowflake_core::operate::{Began, Operation, decide};
-use snowflake_core::registry::{
+use snowflake_core::fleet::operate::{Began, Operation, decide};
+use snowflake_core::fleet::registry::{
     Change, DEFAULT_LEASE_MS, DEFAULT_SKEW_MS, FleetLimits, NumberKey, Reading, SinceIncarnation, Swap, TagRecord,
 };
-use snowflake_core::segment::{END, JUMP};
-use snowflake_core::tag::Tag;
+use snowflake_core::fleet::segment::{END, JUMP};
+use snowflake_core::fleet::tag::Tag;
 
 use super::TAGS;
 use crate::fleet::{HOME, Registered};

@@ -4,9 +4,9 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use snowflake_core::exchange::Failure;
-use snowflake_core::segment::{END, JUMP, KnownTag, PlaceRefusal, PlaceView, State, Supply};
-use snowflake_core::tag::Tag;
+use snowflake_core::fleet::exchange::Failure;
+use snowflake_core::fleet::segment::{END, JUMP, KnownTag, PlaceRefusal, PlaceView, State, Supply};
+use snowflake_core::fleet::tag::Tag;
 
 use super::TAGS;
 use super::ledger::{Broken, Given};

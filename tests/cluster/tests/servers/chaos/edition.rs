@@ -15,7 +15,7 @@
 
 use cluster::{Builder, Draw, Paused, Server, Shutdown, refused, wait_until};
 use postgres::Client;
-use snowflake_core::layout::Layout;
+use snowflake_core::id::layout::Layout;
 
 use super::random::Random;
 use super::readers::{How, Place, Readers, missed};

@@ -8,7 +8,7 @@
 //!   is stepped far, forward and back. What fails is only that servers get numbers.
 //! - **When it loses, its clock must not be behind what it has told by more than the skew.** No
 //!   lease ends later than the longest lease and a skew after a time that was told. The freeze ends
-//!   a longest lease and two skews after the clock at the restore (`src/core/registry.rs`).
+//!   a longest lease and two skews after the clock at the restore (`src/core/fleet/registry.rs`).
 //!
 //! So this registry is restored only when its clock is not behind what it has told
 //! ([`ClockProxy::is_behind`]). `a_wrong_restore_of_the_registry_repeats_ids` shows what happens

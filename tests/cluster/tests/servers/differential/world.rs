@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use snowflake_core::clock::{Utc, parse_instant};
-use snowflake_core::layout::{BUILT_IN, Layout};
+use snowflake_core::id::layout::{BUILT_IN, Layout};
 
 use crate::random::Random;
 

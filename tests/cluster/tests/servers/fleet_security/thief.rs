@@ -14,16 +14,16 @@ use cluster::registry::{Poll, ROLE, config, now_ms, number, operator_config};
 use cluster::{Draw, Member, Operated, Oracle, Refusal, Server, refused, wait_until};
 use postgres::Client;
 use serde_json::{Value, json};
-use snowflake_core::exchange::Failure;
-use snowflake_core::layout::{BUILT_IN, Field, Layout};
-use snowflake_core::lease::LeaseNotice;
-use snowflake_core::operate::new_fleet;
-use snowflake_core::registry::{
+use snowflake_core::fleet::exchange::Failure;
+use snowflake_core::fleet::lease::LeaseNotice;
+use snowflake_core::fleet::operate::new_fleet;
+use snowflake_core::fleet::registry::{
     Change, DEFAULT_LEASE_MS, DEFAULT_SKEW_MS, Fleet, FleetLimits, NumberRecord, Reading, Store, Swap, SwapAnswer,
     TagRecord, Wanted, WantedNumbers, WantedTags,
 };
-use snowflake_core::segment::{Ask, END, FARTHEST, Grant, JUMP, Return};
-use snowflake_core::tag::Tag;
+use snowflake_core::fleet::segment::{Ask, END, FARTHEST, Grant, JUMP, Return};
+use snowflake_core::fleet::tag::Tag;
+use snowflake_core::id::layout::{BUILT_IN, Field, Layout};
 use snowflake_registry::{Config, Postgres, Registry, RegistryError};
 
 const HOUR_MS: i64 = 3_600_000;

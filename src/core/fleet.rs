@@ -1,0 +1,10 @@
+//! What the servers of a fleet share: its registry, the numbers that it leases, the values of tags.
+
+pub mod exchange;
+pub mod lease;
+pub mod membership;
+pub mod operate;
+pub mod pace;
+pub mod registry;
+pub mod segment;
+pub mod tag;
