@@ -22,7 +22,7 @@ use crate::ids::database_mark;
 use crate::ids::dense;
 use crate::ids::layouts;
 use crate::ids::next;
-use crate::ids::settled::{self, Holder};
+use crate::ids::settled::{self, Blocker};
 use crate::ids::stamp;
 use crate::ids::stats;
 use crate::partitions;
@@ -547,8 +547,8 @@ fn snowflake_unsettled()
 -> TableIterator<'static, (name!(pid, Option<i32>), name!(transaction, Option<TransactionId>), name!(first_id, i64))> {
     let holders: Vec<_> = settled::unsettled().or_raise().collect();
     TableIterator::new(holders.into_iter().map(|(holder, first_id)| match holder {
-        Holder::Session(pid) => (Some(pid), None, first_id),
-        Holder::Prepared(xid) => (None, Some(xid), first_id),
+        Blocker::Session(pid) => (Some(pid), None, first_id),
+        Blocker::Prepared(xid) => (None, Some(xid), first_id),
     }))
 }
 

@@ -264,7 +264,7 @@ impl<'a> Keeper<'a> {
         let has_none = holder.held().is_none() && holder.next().is_none();
         let kept = match has_none && backend::is_in_recovery() {
             true => self.reserve(holder, terms),
-            false => holder.keep(self, terms),
+            false => holder.renew_or_acquire(self, terms),
         };
         self.note(holder);
         // If this clock is ahead, a lease that was just renewed may already have ended here.
@@ -308,7 +308,7 @@ impl<'a> Keeper<'a> {
         {
             return Ok(());
         }
-        holder.keep(self, terms)
+        holder.renew_or_acquire(self, terms)
     }
 
     /// Counts the fleet's free numbers now and then. A renewal does not look at other numbers.

@@ -78,7 +78,7 @@ pub fn one_at_once(ticket: u64) -> Option<i64> {
         return None;
     }
     let drawn = tags.view(ticket).draw(1).ok()?;
-    if drawn.is_due {
+    if drawn.needs_refill {
         tags.wake_worker();
     }
     Some(drawn.run.first)
@@ -168,7 +168,7 @@ impl Takeover {
         source.obtain(|ticket| {
             // A place may have been claimed anew, so repeat the wish in each turn; the lock is
             // brief.
-            source.tags.wish(ticket, least);
+            source.tags.raise_minimum(ticket, least);
             let first = source.tags.view(ticket).find(1)?.run().first;
             if first >= least {
                 return Ok(Some(first));
@@ -227,7 +227,7 @@ impl TagSource {
     /// Draws up to `count` values, at least one, if that takes no waiting.
     fn take(self, ticket: Ticket, count: u32) -> Result<ValueRun, PlaceRefusal> {
         let drawn = self.tags.view(ticket).draw(count)?;
-        if drawn.is_due {
+        if drawn.needs_refill {
             self.tags.wake_worker();
         }
         Ok(drawn.run)

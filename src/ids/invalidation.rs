@@ -22,7 +22,7 @@ use std::ptr;
 
 use pgrx::pg_sys;
 use pgrx::prelude::*;
-use snowflake_core::draw::mark::{Stored, Written};
+use snowflake_core::draw::mark::{Stored, WrittenNumbers};
 use snowflake_core::draw::published::Published;
 use snowflake_core::draw::stamp::IdStamp;
 
@@ -211,7 +211,8 @@ extern "C-unwind" fn recheck() {
             sequences.layout.announce();
         }
         let copied_over = COPIED_OVER.get();
-        let written = Written { copied_over, marks: [primary, backup], layout: sets_layout, identity: sets_identity };
+        let written =
+            WrittenNumbers { copied_over, marks: [primary, backup], layout: sets_layout, identity: sets_identity };
         let drawing = stamp::current().ok();
         let identity = drawing.as_ref().map(IdStamp::identity);
         database_mark::of(layout, &Request::new()).and_then(|mark| mark.recheck(layout, identity, &written)).or_raise();

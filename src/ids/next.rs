@@ -116,7 +116,7 @@ impl Clock for BackendSession {
 impl DrawingSession for BackendSession {
     type Error = Error;
 
-    fn known(&self) -> Result<Marks<'_>, Error> {
+    fn last_seen(&self) -> Result<Marks<'_>, Error> {
         database_mark::known_or_none()
     }
 

@@ -88,7 +88,7 @@ pub fn end_transaction() {
 }
 
 fn enter() -> Result<(), Error> {
-    let floor = shmem::slot().and_then(|slot| slot.told().floor.get());
+    let floor = shmem::slot().and_then(|slot| slot.view().floor.get());
     let (Some(floor), Some(xid), Some((table, Readers { lock, .. }))) = (floor, backend::full_xid(), table()) else {
         return Ok(());
     };

@@ -76,7 +76,7 @@ pub fn settled() -> Result<i64, Error> {
     let is_alive = |number: usize| slots[number].process(number).is_some();
     prepared::fill()?;
     let id = loop {
-        let told = slots.iter().map(Slot::told);
+        let told = slots.iter().map(Slot::view);
         if let Some(id) = reader.settled(drawing, told, &statement, is_alive, || prepared::least(&statement)) {
             break id;
         }
@@ -124,7 +124,7 @@ fn find_promise(all: &'static [Promise]) -> Result<Option<&'static Promise>, Err
 
 /// Who holds the settled id back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Holder {
+pub enum Blocker {
     /// A session's process.
     Session(i32),
     /// A prepared transaction.
@@ -136,15 +136,15 @@ pub enum Holder {
 ///
 /// # Errors
 /// [`Error::NotPreloaded`].
-fn holders() -> Result<impl Iterator<Item = (u32, Holder, i64)>, Error> {
+fn holders() -> Result<impl Iterator<Item = (u32, Blocker, i64)>, Error> {
     let slots = shmem::slots().ok_or(Error::NotPreloaded)?.iter().enumerate();
     let sessions = slots.filter_map(|(number, slot)| {
-        let (floor, database) = slot.told().open()?;
-        Some((database, Holder::Session(slot.process(number)?), floor))
+        let (floor, database) = slot.view().open()?;
+        Some((database, Blocker::Session(slot.process(number)?), floor))
     });
     let prepared = prepared::running().into_iter().map(|transaction| {
         let xid = pg_sys::TransactionId::from_inner(transaction.xid as u32);
-        (transaction.database, Holder::Prepared(xid), transaction.floor)
+        (transaction.database, Blocker::Prepared(xid), transaction.floor)
     });
     Ok(sessions.chain(prepared))
 }
@@ -153,7 +153,7 @@ fn holders() -> Result<impl Iterator<Item = (u32, Holder, i64)>, Error> {
 ///
 /// # Errors
 /// [`Error::NotPreloaded`].
-pub fn unsettled() -> Result<impl Iterator<Item = (Holder, i64)>, Error> {
+pub fn unsettled() -> Result<impl Iterator<Item = (Blocker, i64)>, Error> {
     let here = |(database, holder, floor)| (database == backend::database()).then_some((holder, floor));
     Ok(holders()?.filter_map(here))
 }
@@ -177,6 +177,6 @@ pub fn lag_ms() -> Result<i64, Error> {
 /// transaction has not drawn.
 pub fn end_transaction(has_committed: bool) {
     if let Some(slot) = shmem::slot() {
-        slot.told().end(|| has_committed.then(backend::full_xid).flatten());
+        slot.view().end(|| has_committed.then(backend::full_xid).flatten());
     }
 }

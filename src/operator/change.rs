@@ -2,7 +2,7 @@
 //! itself, and what is said of it.
 
 use serde_json::{Value as Json, json};
-use snowflake_core::fleet::operate::{Failure, Operation, Outcome, Turn};
+use snowflake_core::fleet::operate::{NotPerformed, Operation, Outcome, Turn};
 use snowflake_core::fleet::registry::{Reading, Store};
 use snowflake_registry::RegistryError;
 
@@ -72,8 +72,8 @@ impl<S: Store<Error = RegistryError> + ?Sized> Change<'_, S> {
         let noting = Noting::new(&store);
         match Turn::new(operation.clone()).perform(&noting, &mut || random.next()) {
             Ok(outcome) => Ok(Told::of(&outcome, &noting, self.fleet)),
-            Err(Failure::Refused(refusal)) => Err(words::refusal(&refusal, self.fleet)),
-            Err(Failure::Away(never)) => match never {},
+            Err(NotPerformed::Refused(refusal)) => Err(words::refusal(&refusal, self.fleet)),
+            Err(NotPerformed::Away(never)) => match never {},
         }
     }
 
@@ -90,11 +90,11 @@ impl<S: Store<Error = RegistryError> + ?Sized> Change<'_, S> {
             tries += 1;
             match turn.perform(&noting, &mut || random.next()) {
                 Ok(outcome) => return Ok(Told::of(&outcome, &noting, self.fleet)),
-                Err(Failure::Refused(refusal)) => {
+                Err(NotPerformed::Refused(refusal)) => {
                     let report = words::refusal(&refusal, self.fleet);
                     return Err(self.ended(report, operation, &noting, was_unanswered));
                 }
-                Err(Failure::Away(error)) => {
+                Err(NotPerformed::Away(error)) => {
                     let report = failed(error);
                     if report.code == Exit::NoAnswer && noting.is_unsure() {
                         was_unanswered = true;
@@ -263,7 +263,7 @@ mod tests {
     use std::cell::{Cell, RefCell};
     use std::time::Duration;
 
-    use snowflake_core::fleet::registry::{Change as Pending, Fleet, Swap, SwapAnswer, Wanted};
+    use snowflake_core::fleet::registry::{Fleet, RecordChange as Pending, Swap, SwapAnswer, Wanted};
     use snowflake_core::fleet::tag::Tag;
     use snowflake_registry::RegistryStep;
     use snowflake_registry::error::Diagnostic;

@@ -10,7 +10,7 @@ use std::convert::Infallible;
 
 use serde_json::{Value as Json, json};
 use snowflake_core::fleet::registry::{
-    Change, DEFAULT_LEASE_MS, DEFAULT_SKEW_MS, Fleet, NumberKey, NumberRecord, Reading, Store, Swap, SwapAnswer,
+    DEFAULT_LEASE_MS, DEFAULT_SKEW_MS, Fleet, NumberKey, NumberRecord, Reading, RecordChange, Store, Swap, SwapAnswer,
     TagRecord, Wanted,
 };
 use snowflake_core::fleet::segment::END;
@@ -109,20 +109,20 @@ struct Written {
 
 impl Written {
     /// Notes a swap after a reading. `is_done` says whether it is known to be done.
-    fn note(&mut self, read: &Reading, changes: &[Change], is_done: bool) {
+    fn note(&mut self, read: &Reading, changes: &[RecordChange], is_done: bool) {
         for change in changes {
             match change {
-                Change::Fleet(new) => {
+                RecordChange::Fleet(new) => {
                     let (_, now) = self.fleet.get_or_insert((read.fleet, read.fleet));
                     *now = if is_done { *new } else { *now };
                 }
-                Change::Number { number, .. } | Change::DropNumber { number, .. } => {
+                RecordChange::Number { number, .. } | RecordChange::DropNumber { number, .. } => {
                     let old = read.numbers.get(number).copied();
                     let (_, now) = self.numbers.entry(*number).or_insert((old, old));
-                    let new = if let Change::Number { record, .. } = change { Some(*record) } else { None };
+                    let new = if let RecordChange::Number { record, .. } = change { Some(*record) } else { None };
                     *now = if is_done { new } else { *now };
                 }
-                Change::Tag { tag, record, .. } => {
+                RecordChange::Tag { tag, record, .. } => {
                     let old = read.tags.get(tag).copied();
                     let (_, now) = self.tags.entry(*tag).or_insert((old, old));
                     *now = if is_done { *record } else { *now };
@@ -239,17 +239,17 @@ impl Store for Rehearsal {
         let mut reading = self.0.borrow_mut();
         for change in &swap.changes {
             match change {
-                Change::Fleet(fleet) => reading.fleet = *fleet,
-                Change::Number { number, record, .. } => {
+                RecordChange::Fleet(fleet) => reading.fleet = *fleet,
+                RecordChange::Number { number, record, .. } => {
                     reading.numbers.insert(*number, *record);
                 }
-                Change::DropNumber { number, .. } => {
+                RecordChange::DropNumber { number, .. } => {
                     reading.numbers.remove(number);
                 }
-                Change::Tag { tag, record: Some(record), .. } => {
+                RecordChange::Tag { tag, record: Some(record), .. } => {
                     reading.tags.insert(*tag, *record);
                 }
-                Change::Tag { tag, record: None, .. } => {
+                RecordChange::Tag { tag, record: None, .. } => {
                     reading.tags.remove(tag);
                 }
             }

@@ -3,7 +3,7 @@
 //! A message follows PostgreSQL's style guide: in lower case, without a period. DETAIL and HINT are
 //! sentences.
 
-use snowflake_core::fleet::operate::{JumpedTag, KEPT_AHEAD_MS, Outcome, Refusal, Restored};
+use snowflake_core::fleet::operate::{JumpedTag, Outcome, RESERVED_AHEAD_MS, Refusal, Restored};
 use snowflake_core::fleet::registry::{Fleet, NumberKey, TagRecord};
 use snowflake_core::fleet::segment::{END, JUMP};
 use snowflake_core::fleet::tag::Tag;
@@ -369,11 +369,11 @@ pub fn refusal(refusal: &Refusal, fleet: &str) -> Report {
                 .detail(format!("Its datacenters are 0 to {greatest}."))
                 .hint("Give the datacenter that was set on the server."),
         },
-        Refusal::KeptTooLong { number: key, until_ms, most_ms } => refused(format!(
+        Refusal::ReservedTooLong { number: key, until_ms, most_ms } => refused(format!(
             "{} would be kept until {}, more than {} from now",
             number(*key),
             Shown(*until_ms),
-            Span(KEPT_AHEAD_MS)
+            Span(RESERVED_AHEAD_MS)
         ))
         .detail(format!("This cannot be undone. Without --force, it can be kept until {}.", Shown(*most_ms)))
         .hint(format!(
@@ -497,7 +497,7 @@ mod tests {
             Refusal::DatacenterOutsideLayout { number: far, greatest: None },
             Refusal::DatacenterOutsideLayout { number: key, greatest: Some(31) },
             Refusal::DatacenterOutsideLayout { number: NumberKey::new(Some(32), 5), greatest: Some(31) },
-            Refusal::KeptTooLong { number: key, until_ms: later, most_ms: NOW_MS },
+            Refusal::ReservedTooLong { number: key, until_ms: later, most_ms: NOW_MS },
             Refusal::NumberLeased { number: far, until_ms: NOW_MS, again_ms: later },
             Refusal::MayBeLost { number: key, until_ms: later },
             Refusal::EndedLater { number: key, until_ms: NOW_MS, ended_ms: later },

@@ -45,7 +45,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 use serde_json::Value;
-use snowflake_core::fleet::registry::{Change, NumberRecord, Reading, Store, Swap, SwapAnswer, Wanted};
+use snowflake_core::fleet::registry::{NumberRecord, Reading, RecordChange, Store, Swap, SwapAnswer, Wanted};
 
 pub(crate) use address::{Address, SCHEME};
 use gateway::Gateway;
@@ -118,9 +118,9 @@ impl<W: Waiter> Etcd<W> {
             let key = self.keys.changed(change);
             let old = known.get(&key).map(String::as_str);
             let was = match change {
-                Change::Number { was, .. } | Change::Tag { was, .. } => Some(*was),
-                Change::DropNumber { was, .. } => Some(Some(*was)),
-                Change::Fleet(_) => None,
+                RecordChange::Number { was, .. } | RecordChange::Tag { was, .. } => Some(*was),
+                RecordChange::DropNumber { was, .. } => Some(Some(*was)),
+                RecordChange::Fleet(_) => None,
             };
             if let Some(was) = was {
                 if old.map(record::nonce).transpose().ok()? != was {
@@ -129,17 +129,17 @@ impl<W: Waiter> Etcd<W> {
                 prepared.compare.push(is_as_read(&key, old));
             }
             let new = match change {
-                Change::Fleet(fleet) => Some(record::fleet_text(old, fleet)),
-                Change::Number { number, record, .. } => {
+                RecordChange::Fleet(fleet) => Some(record::fleet_text(old, fleet)),
+                RecordChange::Number { number, record, .. } => {
                     let new = record::number_text(old, record, self.name_of(record).as_ref());
                     history.extend(self.keys.history(*number, old, record, &new));
                     Some(new)
                 }
-                Change::DropNumber { number, .. } => {
+                RecordChange::DropNumber { number, .. } => {
                     history.extend(old.and_then(|old| self.keys.ended(*number, old)));
                     None
                 }
-                Change::Tag { record, .. } => record.map(|record| record::tag_text(old, &record)),
+                RecordChange::Tag { record, .. } => record.map(|record| record::tag_text(old, &record)),
             };
             prepared.operations.push(new.as_ref().map_or_else(|| delete(&key), |new| put(&key, new)));
             prepared.records.push((key, new));
@@ -248,16 +248,16 @@ mod tests {
         etcd(false, &[("fleet", FLEET), ("numbers/-/7", SEVEN), ("tags/orders", ORDERS)])
     }
 
-    fn swap(changes: Vec<Change>) -> Swap {
+    fn swap(changes: Vec<RecordChange>) -> Swap {
         Swap { fleet: 9, incarnation: NOW, changes }
     }
 
-    fn number(was: Option<u64>, record: NumberRecord) -> Change {
-        Change::Number { number: NumberKey::new(None, 7), was, record }
+    fn number(was: Option<u64>, record: NumberRecord) -> RecordChange {
+        RecordChange::Number { number: NumberKey::new(None, 7), was, record }
     }
 
-    fn tag(was: Option<u64>, record: Option<TagRecord>) -> Change {
-        Change::Tag { tag: Tag::new("orders").unwrap(), was, record }
+    fn tag(was: Option<u64>, record: Option<TagRecord>) -> RecordChange {
+        RecordChange::Tag { tag: Tag::new("orders").unwrap(), was, record }
     }
 
     fn renewed() -> NumberRecord {
@@ -266,7 +266,7 @@ mod tests {
 
     /// Returns what is compared, and what is done.
     #[track_caller]
-    fn shown_of(etcd: &Etcd<NoConnection>, changes: Vec<Change>) -> (Vec<String>, Vec<String>) {
+    fn shown_of(etcd: &Etcd<NoConnection>, changes: Vec<RecordChange>) -> (Vec<String>, Vec<String>) {
         let Prepared { compare, operations, .. } = etcd.prepared(&swap(changes)).expect("it is as compared");
         let short = |part: &Value| shown(part).replace("/snowflake_id/f/", "");
         (compare.iter().map(short).collect(), operations.iter().map(short).collect())
@@ -292,8 +292,10 @@ mod tests {
     fn a_swap_compares_the_whole_text_of_each_record_that_it_replaces() {
         let fleet = Fleet { version: 10, ..record::fleet(FLEET, NOW).unwrap().unwrap() };
         let orders = TagRecord { next: 6, nonce: 5, ..record::tag(ORDERS).unwrap() };
-        let (compare, operations) =
-            shown_of(&server(), vec![Change::Fleet(fleet), number(Some(3), renewed()), tag(Some(4), Some(orders))]);
+        let (compare, operations) = shown_of(
+            &server(),
+            vec![RecordChange::Fleet(fleet), number(Some(3), renewed()), tag(Some(4), Some(orders))],
+        );
         assert_eq!(compare, [equal("fleet", FLEET), equal("numbers/-/7", SEVEN), equal("tags/orders", ORDERS)]);
         let seven = [
             (r#""host":"a""#, r#""host":"b""#),
@@ -399,7 +401,7 @@ mod tests {
 
     #[test]
     fn a_swap_has_no_more_operations_than_etcd_takes() {
-        let change = |worker, record| Change::Number { number: NumberKey::new(None, worker), was: None, record };
+        let change = |worker, record| RecordChange::Number { number: NumberKey::new(None, worker), was: None, record };
         let changes: Vec<_> = (0..MOST_CHANGES as i64).map(|worker| change(worker, renewed())).collect();
         let (compare, operations) = shown_of(&etcd(true, &[("fleet", FLEET)]), changes);
         assert_eq!((compare.len(), operations.len()), (1 + MOST_CHANGES, MOST_OPERATIONS));

@@ -21,7 +21,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use snowflake_core::fleet::registry::{
-    Change, Fleet, Reading, Store, Swap, SwapAnswer, Wanted, WantedNumbers, WantedTags,
+    Fleet, Reading, RecordChange, Store, Swap, SwapAnswer, Wanted, WantedNumbers, WantedTags,
 };
 use snowflake_core::fleet::tag::Tag;
 
@@ -196,10 +196,10 @@ impl<W: Waiter> Store for Postgres<W> {
         let (mut new_fleet, mut numbers, mut tags) = (None, Vec::new(), Vec::new());
         for change in &swap.changes {
             match change {
-                Change::Fleet(fleet) => new_fleet = Some(Value::Object(crate::record::fleet(fleet))),
-                Change::Number { number, was, record } => numbers.push(writer.number(*number, *was, record)),
-                Change::DropNumber { number, was } => numbers.push(dropped(*number, *was)),
-                Change::Tag { tag, was, record } => tags.push(writer.tag(*tag, *was, record.as_ref())),
+                RecordChange::Fleet(fleet) => new_fleet = Some(Value::Object(crate::record::fleet(fleet))),
+                RecordChange::Number { number, was, record } => numbers.push(writer.number(*number, *was, record)),
+                RecordChange::DropNumber { number, was } => numbers.push(dropped(*number, *was)),
+                RecordChange::Tag { tag, was, record } => tags.push(writer.tag(*tag, *was, record.as_ref())),
             }
         }
         let records = |records: Vec<Value>| (!records.is_empty()).then(|| Value::from(records).to_string());

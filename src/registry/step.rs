@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use snowflake_core::fleet::registry::{Change, Swap};
+use snowflake_core::fleet::registry::{RecordChange, Swap};
 
 /// What a connection is asked to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,9 +25,9 @@ impl RegistryStep {
     /// Returns what a swap changes first.
     pub(crate) fn of(swap: &Swap) -> Self {
         match swap.changes.first() {
-            None | Some(Change::Fleet(_)) => Self::SwapFleet,
-            Some(Change::Number { .. } | Change::DropNumber { .. }) => Self::SwapNumber,
-            Some(Change::Tag { .. }) => Self::SwapTags,
+            None | Some(RecordChange::Fleet(_)) => Self::SwapFleet,
+            Some(RecordChange::Number { .. } | RecordChange::DropNumber { .. }) => Self::SwapNumber,
+            Some(RecordChange::Tag { .. }) => Self::SwapTags,
         }
     }
 

@@ -9,7 +9,7 @@ use std::mem::offset_of;
 
 use snowflake_core::atomic::{AtomicI32, AtomicI64, AtomicU64, Ordering};
 use snowflake_core::draw::generator::IdRun;
-use snowflake_core::draw::settled::{Ended, FirstDraw, Floor, Told};
+use snowflake_core::draw::settled::{Ended, FirstDraw, Floor, SlotView};
 use snowflake_core::id::identity::LaneName;
 
 use crate::postgres::backend;
@@ -149,15 +149,15 @@ impl Slot {
 
     /// Takes the slot over from the backend that had it, for one that is connected to `database`.
     pub fn begin(&self, pid: i32, database: u32) {
-        self.told().begin(database);
+        self.view().begin(database);
         self.drawn_before.store(self.count(Counter::Drawn), Ordering::Relaxed);
         self.waits_before.store(self.waits(), Ordering::Relaxed);
         self.pid.store(pid, Ordering::Relaxed);
     }
 
     /// Returns what the slot tells of transactions.
-    pub fn told(&self) -> Told<'_> {
-        Told { floor: &self.floor, ended: &self.ended }
+    pub fn view(&self) -> SlotView<'_> {
+        SlotView { floor: &self.floor, ended: &self.ended }
     }
 
     /// Whether the transaction of the backend that owns the slot has drawn.

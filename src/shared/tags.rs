@@ -132,13 +132,13 @@ impl Tags {
     }
 
     /// Notes that values below `least` are not wanted of a ticket's place ([`Directory::wish`]).
-    pub fn wish(&self, ticket: Ticket, least: i64) {
-        self.table.change(|table| table.directory.wish(&self.places, ticket.place(), ticket.claim(), least));
+    pub fn raise_minimum(&self, ticket: Ticket, least: i64) {
+        self.table.change(|table| table.directory.raise_minimum(&self.places, ticket.place(), ticket.claim(), least));
     }
 
-    /// Forgets a wish ([`Directory::unwish`]).
-    pub fn unwish(&self, place: usize, claim: u64, least: i64) {
-        self.table.change(|table| table.directory.unwish(&self.places, place, claim, least));
+    /// Forgets a wish ([`Directory::drop_minimum`]).
+    pub fn drop_minimum(&self, place: usize, claim: u64, least: i64) {
+        self.table.change(|table| table.directory.drop_minimum(&self.places, place, claim, least));
     }
 
     /// Returns the places that have a tag.
@@ -190,7 +190,7 @@ impl Tags {
     pub fn show(&self, supply: &Supply) {
         self.table.change(|table| {
             for Claimed { place, claim, .. } in table.directory.claimed(&self.places) {
-                if let Some(known) = supply.known(place, claim) {
+                if let Some(known) = supply.last_seen(place, claim) {
                     let counts = table.counts_of(place, claim);
                     (counts.step, counts.blocks, counts.lasted_ms) = (known.step(), known.blocks(), known.lasted_ms());
                 }

@@ -209,7 +209,7 @@ pub trait MarkedDatabase {
 
 /// What a transaction has set outside the protocol, as a restored dump does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Written {
+pub struct WrittenNumbers {
     /// What the database held before another server's values were copied over it, the local marks
     /// among them: logical replication copies sequences so. `None` for anything else. The
     /// process that copies notes it before it begins, so an advance in between may be lost.
@@ -396,7 +396,7 @@ impl<D: MarkedDatabase> Mark<'_, D> {
         let Some(published_ms) = found.mark_ms() else {
             return Ok(()); // It was forgotten. The next attempt loads it.
         };
-        if !marks.is_due(lane, end_ms) {
+        if !marks.needs_move(lane, end_ms) {
             return Ok(()); // Another session has moved it.
         }
         if !self.numbers.are(drawing) || published_ms >= end_of(drawing) {

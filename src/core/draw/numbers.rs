@@ -73,7 +73,7 @@ pub struct Numbers {
 /// Numbers that a server changes to: it may draw ids with them whose ticks lie wholly between two
 /// instants, in milliseconds since 1970.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Span {
+pub struct NextNumbers {
     /// The numbers.
     pub identity: Identity,
     /// The start of the first tick.
@@ -133,7 +133,7 @@ impl Numbers {
     }
 
     /// Changes to other numbers. Call it from the one process that writes here.
-    pub fn enter(&self, marks: &[PublishedMarks], generator: &Generator, layout: &Layout, next: &Span) {
+    pub fn enter(&self, marks: &[PublishedMarks], generator: &Generator, layout: &Layout, next: &NextNumbers) {
         self.change(marks, Some((next.identity.code(layout), next.until_ms, next.fleet)), || {
             generator.begin(layout, next.from_ms);
         });

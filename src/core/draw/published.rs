@@ -214,8 +214,8 @@ pub type Marks<'a> = PublishedView<'a, 2>;
 impl<'a> Marks<'a> {
     /// The limits of a draw that is to go up to the mark itself, and not only to where the mark
     /// should be moved early.
-    pub fn whole(self) -> Whole<'a> {
-        Whole(self)
+    pub fn both_lanes(self) -> BothLanes<'a> {
+        BothLanes(self)
     }
 
     /// Returns a lane's mark, or `None` if it has to be loaded.
@@ -229,7 +229,7 @@ impl<'a> Marks<'a> {
     }
 
     /// Whether a draw whose tick ends at `end_ms` should move the mark early, or must move it.
-    pub fn is_due(&self, lane: LaneName, end_ms: i64) -> bool {
+    pub fn needs_move(&self, lane: LaneName, end_ms: i64) -> bool {
         end_ms > self.limit_ms(lane)
     }
 
@@ -257,11 +257,11 @@ impl FoundMark {
     }
 }
 
-/// See [`Marks::whole`].
+/// See [`Marks::both_lanes`].
 #[derive(Debug, Clone, Copy)]
-pub struct Whole<'a>(Marks<'a>);
+pub struct BothLanes<'a>(Marks<'a>);
 
-impl MarkLimits for Whole<'_> {
+impl MarkLimits for BothLanes<'_> {
     fn limit_ms(&self, lane: LaneName) -> i64 {
         self.0.mark_ms(lane).unwrap_or(NOT_LOADED)
     }

@@ -28,12 +28,12 @@ pub trait DrawingSession: Clock {
 
     /// Returns the published marks of the session's database, or marks that permit nothing if none
     /// are claimed yet.
-    fn known(&self) -> Result<Marks<'_>, Self::Error>;
+    fn last_seen(&self) -> Result<Marks<'_>, Self::Error>;
 
     /// Returns what ids are drawn with now, which must be read after the marks that
-    /// [`known`](Self::known) returns were looked up. As long as the marks have that version, the
-    /// server has these numbers ([`Numbers`]), but their end may be later by now. So a fast path
-    /// may keep the two together, and this must read them anew.
+    /// [`last_seen`](Self::last_seen) returns were looked up. As long as the marks have that
+    /// version, the server has these numbers ([`Numbers`]), but their end may be later by now. So a
+    /// fast path may keep the two together, and this must read them anew.
     ///
     /// [`Numbers`]: crate::draw::numbers::Numbers
     fn drawing(&self) -> Result<IdStamp, Self::Error>;
@@ -79,7 +79,7 @@ pub trait DrawingSession: Clock {
 /// [`DrawRefusal`], as the session words it, and the session's own.
 pub fn draw<S: DrawingSession>(session: &S, generator: &Generator, count: u32) -> Result<IdRun, S::Error> {
     loop {
-        let mut known = session.known()?;
+        let mut known = session.last_seen()?;
         let mut drawing = session.drawing()?;
         let terms = session.terms();
         let max_borrow_ms = terms.max_borrow_ms;
@@ -93,11 +93,11 @@ pub fn draw<S: DrawingSession>(session: &S, generator: &Generator, count: u32) -
                 continue;
             }
             session.make_way(&drawing, &terms, known, lane, end_ms)?;
-            known = session.known()?;
+            known = session.last_seen()?;
             drawing = session.drawing()?;
             is_first = is_first_draw(known, &drawing);
             // While another session moves the mark early, this one need not wait.
-            let limits = Limits { max_borrow_ms, marks_ms: session.marks(known.whole()) };
+            let limits = Limits { max_borrow_ms, marks_ms: session.marks(known.both_lanes()) };
             drawn = generator.draw_announced(&drawing, session, &limits, count, session.announce());
         }
         let wait = match drawn {

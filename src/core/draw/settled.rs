@@ -173,14 +173,14 @@ pub trait Snapshot {
 
 /// What is told in one slot, wherever its parts lie.
 #[derive(Debug, Clone, Copy)]
-pub struct Told<'a> {
+pub struct SlotView<'a> {
     /// The floor of the open transaction.
     pub floor: &'a Floor,
     /// The ended transactions.
     pub ended: &'a Ended,
 }
 
-impl Told<'_> {
+impl SlotView<'_> {
     /// Takes the slot over, for a backend that is connected to `database`.
     pub fn begin(&self, database: u32) {
         // Another library may have kept the backend before from clearing it at its end. That
@@ -330,7 +330,7 @@ impl Reader<'_> {
     pub fn settled<'b>(
         &self,
         drawing: impl FnOnce() -> Option<IdStamp>,
-        slots: impl Iterator<Item = Told<'b>>,
+        slots: impl Iterator<Item = SlotView<'b>>,
         snapshot: &impl Snapshot,
         is_alive: impl Fn(usize) -> bool,
         prepared: impl FnOnce() -> Option<i64>,

@@ -12,7 +12,9 @@
 //! process goes on. A simulation lets a process end anywhere.
 
 use crate::fleet::membership::{FleetNotice, Membership, OtherFleet};
-use crate::fleet::registry::{Change, Fleet, MemberTerms, Reading, SinceIncarnation, Store, Swap, SwapAnswer, Wanted};
+use crate::fleet::registry::{
+    Fleet, MemberTerms, Reading, RecordChange, SinceIncarnation, Store, Swap, SwapAnswer, Wanted,
+};
 
 /// A server as a member of its fleet, with its connection to the registry.
 pub trait Member: Store {
@@ -127,7 +129,7 @@ pub(crate) fn read<M: Member>(
 }
 
 /// Changes what was read.
-pub(crate) fn swap<S: Store>(store: &S, reading: &Reading, changes: Vec<Change>) -> Result<Swapped, S::Error> {
+pub(crate) fn swap<S: Store>(store: &S, reading: &Reading, changes: Vec<RecordChange>) -> Result<Swapped, S::Error> {
     Ok(match store.swap(&Swap::after(reading, changes))? {
         SwapAnswer::Done(after) if after.since(&reading.incarnation) == SinceIncarnation::Same => Swapped::Written,
         SwapAnswer::Done(_) => Swapped::Forgotten,
@@ -138,7 +140,7 @@ pub(crate) fn swap<S: Store>(store: &S, reading: &Reading, changes: Vec<Change>)
 /// Writes the fleet's record, as a member that has found something out. Whatever the answer, the
 /// member reads again.
 pub(crate) fn write_fleet<M: Member>(member: &M, reading: &Reading, new: Fleet) -> Result<(), Failure<M::Error>> {
-    let swapped = swap(member, reading, vec![Change::Fleet(new)]).map_err(Failure::Away)?;
+    let swapped = swap(member, reading, vec![RecordChange::Fleet(new)]).map_err(Failure::Away)?;
     if swapped == Swapped::Refused {
         return Ok(());
     }

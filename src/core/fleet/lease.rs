@@ -84,7 +84,7 @@ pub use holder::Holder;
 
 use crate::clock::Clock;
 use crate::draw::generator::Generator;
-use crate::draw::numbers::{Numbers, Span};
+use crate::draw::numbers::{NextNumbers, Numbers};
 use crate::draw::published::PublishedMarks;
 use crate::fleet::exchange::Member;
 use crate::fleet::registry::MemberTerms;
@@ -153,7 +153,7 @@ pub trait LeasingServer: Clock + Member {
     ///
     /// # Errors
     /// The end of the process.
-    fn keeps(&self, _: &Holder) -> Result<(), Self::End> {
+    fn saves(&self, _: &Holder) -> Result<(), Self::End> {
         Ok(())
     }
 
@@ -170,7 +170,7 @@ pub trait LeasingServer: Clock + Member {
     ///
     /// # Errors
     /// The end of the process.
-    fn enter(&self, span: &Span) -> Result<(), Self::End> {
+    fn enter(&self, span: &NextNumbers) -> Result<(), Self::End> {
         let SharedWords { numbers, generator, marks } = self.words();
         numbers.enter(marks, generator, self.layout(), span);
         Ok(())

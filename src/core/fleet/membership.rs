@@ -148,7 +148,7 @@ mod tests {
     fn what_is_adopted_and_what_is_forgotten_is_told_once_it_is_written() {
         let new = Fleet { layout: None, range: None, longest_ms: 0, skew_ms: 0, ..FLEET };
         let promoted = Incarnation { timeline: 4, ..INCARNATION };
-        let told = |old: Fleet, incarnation| {
+        let reported = |old: Fleet, incarnation| {
             let written = Membership::new().amends(&reading(old, incarnation), &MEMBER, 2).unwrap();
             let name = |notice| match notice {
                 FleetNotice::Adopted(fleet) => ("adopted", fleet == written),
@@ -156,10 +156,10 @@ mod tests {
             };
             FleetNotice::of(&old, &written).map(name).collect::<Vec<_>>()
         };
-        assert_eq!(told(new, INCARNATION), [("adopted", true)]);
-        assert_eq!(told(FLEET, promoted), [("forgot", true)]);
-        assert_eq!(told(new, promoted), [("adopted", true), ("forgot", true)]);
+        assert_eq!(reported(new, INCARNATION), [("adopted", true)]);
+        assert_eq!(reported(FLEET, promoted), [("forgot", true)]);
+        assert_eq!(reported(new, promoted), [("adopted", true), ("forgot", true)]);
         // An operator vouches that nothing was lost. The incarnation alone is no news.
-        assert_eq!(told(Fleet { loses_nothing: true, ..FLEET }, promoted), []);
+        assert_eq!(reported(Fleet { loses_nothing: true, ..FLEET }, promoted), []);
     }
 }

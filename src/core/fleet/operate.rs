@@ -15,7 +15,7 @@ mod decisions;
 mod turn;
 
 pub use decisions::{Began, Decision, decide, lost_fleet, new_fleet, prunable_before};
-pub use turn::{Failure, Turn};
+pub use turn::{NotPerformed, Turn};
 
 use std::ops::RangeInclusive;
 
@@ -32,7 +32,7 @@ pub const LEASES_MS: RangeInclusive<i64> = 1000..=MOST_LEASE_MS;
 pub const SKEWS_MS: RangeInclusive<i64> = 10..=MOST_SKEW_MS;
 
 /// How far ahead a number can be kept without force, in milliseconds: 30 days. It cannot be undone.
-pub const KEPT_AHEAD_MS: i64 = 30 * DAY_MS;
+pub const RESERVED_AHEAD_MS: i64 = 30 * DAY_MS;
 
 /// How many values a block of a tag can have.
 pub const STEPS: RangeInclusive<u32> = 1..=LONGEST_BLOCK;
@@ -104,7 +104,7 @@ pub enum Operation {
         number: NumberKey,
         /// Until when, in milliseconds since 1970.
         until_ms: i64,
-        /// Whether it may be more than [`KEPT_AHEAD_MS`] from now.
+        /// Whether it may be more than [`RESERVED_AHEAD_MS`] from now.
         force: bool,
     },
     /// Delete the records of numbers whose leases ended at or before an instant. A number without a
@@ -415,8 +415,8 @@ pub enum Refusal {
         /// The greatest datacenter, if the layout has that field.
         greatest: Option<i64>,
     },
-    /// The number would be kept for longer than [`KEPT_AHEAD_MS`], and that was not forced.
-    KeptTooLong {
+    /// The number would be kept for longer than [`RESERVED_AHEAD_MS`], and that was not forced.
+    ReservedTooLong {
         /// Which number.
         number: NumberKey,
         /// Until when, in milliseconds since 1970.

@@ -443,19 +443,19 @@ pub struct Swap {
     /// not have to.
     pub incarnation: Incarnation,
     /// What is written: each record once, [`MOST_CHANGES`] at most.
-    pub changes: Vec<Change>,
+    pub changes: Vec<RecordChange>,
 }
 
 impl Swap {
     /// Makes a swap that compares what was read.
-    pub fn after(reading: &Reading, changes: Vec<Change>) -> Self {
+    pub fn after(reading: &Reading, changes: Vec<RecordChange>) -> Self {
         Self { fleet: reading.fleet.version, incarnation: reading.incarnation, changes }
     }
 }
 
 /// What a [`Swap`] writes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Change {
+pub enum RecordChange {
     /// Replaces the fleet's record.
     Fleet(Fleet),
     /// Replaces a number's record that has this nonce, or makes it if it is not to exist yet.

@@ -64,20 +64,21 @@
 //!
 //! A column may hold values that a sequence has drawn. A session that takes them over **wishes**
 //! for values from a least one on ([`Directory::wish`]). The server sends the wish with all that it
-//! asks for, and the registry begins its block there, or above. A wish can only raise a tag's next
-//! value, so S1 holds. Blocks that servers have had before may lie below.
+//! asks for, and the registry begins its block there, or above. A minimum can only raise a tag's
+//! next value, so S1 holds. Blocks that servers have had before may lie below.
 //!
-//! How far a wish raises the next value counts with the values that are forgotten (below). A wish
-//! that raises it by more than a jump, and is forgotten, may be followed by values below it. The
-//! server that has wished does not draw there as long as its memory lasts. Other servers may, so an
-//! operator looks at the next value when the registry fails over soon after.
+//! How far a minimum raises the next value counts with the values that are forgotten (below). A
+//! minimum that raises it by more than a jump, and is forgotten, may be followed by values below
+//! it. The server that has wished does not draw there as long as its memory lasts. Other servers
+//! may, so an operator looks at the next value when the registry fails over soon after.
 //!
 //! # What the registry does not believe
 //!
 //! A server may be in error, or its password stolen. Two rules keep that from spoiling a tag:
 //!
 //! - A call raises the next value by [`FARTHEST`] at most, so that it cannot use up the tag. An
-//!   operator raises it further. A wish that was refused is dropped ([`Directory::unwish`]).
+//!   operator raises it further. A minimum that was refused is dropped
+//!   ([`Directory::drop_minimum`]).
 //! - A server gives back values of its own blocks only. PostgreSQL keeps a secret of the server
 //!   that has written a record beside it, so that it can check this (`sql/registry.sql`).
 //!
@@ -117,7 +118,7 @@ pub use directory::{Claimed, Directory, Full};
 pub use latch::WorkerLatch;
 pub use place::{Drawn, FoundValues, Place, PlaceRefusal, PlaceView, Rest, Room, State, ValueRun};
 pub use record::{Ask, Grant, Return};
-pub use supply::{KnownTag, SuppliedServer, Supply, SupplyNotice};
+pub use supply::{LastSeenTag, SuppliedServer, Supply, SupplyNotice};
 
 /// How many tags a server can use at a time.
 pub const PLACES: usize = 256;

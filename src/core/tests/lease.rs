@@ -14,7 +14,7 @@ use kit::registry::Kind;
 use snowflake_core::fleet::exchange::Failure;
 use snowflake_core::fleet::lease::{FIRST_LEASE_MS, Gap, Holder, LeaseNotice, LeaseTerms};
 use snowflake_core::fleet::membership::FleetNotice;
-use snowflake_core::fleet::registry::{Change, Fleet, FleetLimits, NumberKey};
+use snowflake_core::fleet::registry::{Fleet, FleetLimits, NumberKey, RecordChange};
 
 const LEASE_MS: i64 = 600_000;
 const SKEW_MS: i64 = 60_000;
@@ -760,7 +760,7 @@ fn a_lease_begins_on_a_ticks_boundary_after_an_end_that_a_person_has_typed() {
 fn a_holder_survives_the_end_of_its_process_at_any_call() {
     type Life = fn(&mut Holder, &Server<'_>);
     let lives: [Life; 3] = [
-        |holder, server| drop(holder.keep(&server.process(), &TERMS)),
+        |holder, server| drop(holder.renew_or_acquire(&server.process(), &TERMS)),
         |holder, server| drop(holder.give_back(&server.process())),
         |holder, server| drop(holder.enter(&server.process(), &TERMS)),
     ];
@@ -782,7 +782,7 @@ fn a_holder_survives_the_end_of_its_process_at_any_call() {
             deaths += u32::from(has_died);
             lives[second](&mut holder, &server);
             world.pass(1000);
-            holder.keep(&server.process(), &TERMS).unwrap();
+            holder.renew_or_acquire(&server.process(), &TERMS).unwrap();
             assert!(server.draws(), "{first} {second} {dies_at}: {holder:?}");
             // What it draws with is what the registry has, and no copy of it was suspected.
             let held = holder.held().unwrap();
@@ -848,7 +848,7 @@ fn a_number_that_was_being_left_is_not_drawn_with_in_the_lease_of_the_next() {
         world.pass(5000);
         let (mut holder, _) = server.dies(dies_at, |holder| drop(holder.enter(&server.process(), &TERMS)));
         server.offset_ms.set(-10_000);
-        holder.keep(&server.process(), &TERMS).unwrap();
+        holder.renew_or_acquire(&server.process(), &TERMS).unwrap();
         let now = server.memory.numbers.read(&world.layout).unwrap();
         assert!(now.identity() != before.identity() || now.until_ms() == before.until_ms(), "{dies_at}");
     }
@@ -870,7 +870,7 @@ fn a_give_back_of_two_numbers_that_was_cut_off_looks_like_no_copy() {
         let server = lease_two_numbers(&world);
         let (mut holder, _) = server.dies(dies_at, |holder| drop(holder.give_back(&server.process())));
         world.pass(5000);
-        holder.keep(&server.process(), &TERMS).unwrap();
+        holder.renew_or_acquire(&server.process(), &TERMS).unwrap();
         assert!(
             !server.reported(|notice| matches!(notice, LeaseNotice::Copied(_) | LeaseNotice::Overlapped(_))),
             "{dies_at}"
@@ -890,7 +890,7 @@ fn a_server_whose_record_was_deleted_leases_a_number_anew_and_freezes_nothing() 
     world.pass(FIRST_LEASE_MS + 2 * SKEW_MS);
     world.operate(|fleet| fleet.freeze_ms = until_ms);
     let was = world.record(worker).nonce;
-    world.store.borrow_mut().write(vec![Change::DropNumber { number: NumberKey::new(None, worker), was }]);
+    world.store.borrow_mut().write(vec![RecordChange::DropNumber { number: NumberKey::new(None, worker), was }]);
     // A clock that is set back as far as may be does not lead to times that were leased.
     other.offset_ms.set(-SKEW_MS);
     other.keep().unwrap();
@@ -912,7 +912,7 @@ fn a_server_changes_nothing_in_the_registry_of_another_fleet() {
     let mut fleet = world.store.borrow().fleet;
     fleet.uuid = 2;
     fleet.incarnation.store += 1;
-    world.store.borrow_mut().write(vec![Change::Fleet(fleet)]);
+    world.store.borrow_mut().write(vec![RecordChange::Fleet(fleet)]);
     let before = world.changes();
     world.pass(3000);
     assert_eq!(server.keep(), Err(Failure::OtherFleet { known: 1, found: 2 }));

@@ -10,12 +10,12 @@ use std::collections::{BTreeMap, VecDeque};
 
 use snowflake_core::clock::DAY_MS;
 use snowflake_core::fleet::operate::{
-    Began, Decision, Failure, JumpedTag, KEPT_AHEAD_MS, LEASES_MS, Operation, Outcome, Refusal, Restored, SKEWS_MS,
-    STEPS, Turn, decide, lost_fleet, new_fleet, prunable_before,
+    Began, Decision, JumpedTag, LEASES_MS, NotPerformed, Operation, Outcome, RESERVED_AHEAD_MS, Refusal, Restored,
+    SKEWS_MS, STEPS, Turn, decide, lost_fleet, new_fleet, prunable_before,
 };
 use snowflake_core::fleet::registry::{
-    Change, DEFAULT_LEASE_MS, DEFAULT_SKEW_MS, Fleet, Incarnation, MOST_CHANGES, NumberKey, NumberRecord, Reading,
-    Store, Swap, SwapAnswer, TagRecord, Wanted, WantedNumbers, WantedTags,
+    DEFAULT_LEASE_MS, DEFAULT_SKEW_MS, Fleet, Incarnation, MOST_CHANGES, NumberKey, NumberRecord, Reading,
+    RecordChange, Store, Swap, SwapAnswer, TagRecord, Wanted, WantedNumbers, WantedTags,
 };
 use snowflake_core::fleet::segment::{END, JUMP, LONGEST_BLOCK};
 use snowflake_core::fleet::tag::Tag;
@@ -113,7 +113,7 @@ fn decided(operation: &Operation, reading: &Reading) -> Result<Decision, Refusal
 #[track_caller]
 fn sets(operation: &Operation, reading: &Reading) -> (Outcome, Fleet) {
     let Decision { changes, is_last, outcome } = decided(operation, reading).unwrap();
-    let [Change::Fleet(fleet)] = changes.as_slice() else { panic!("{changes:?}") };
+    let [RecordChange::Fleet(fleet)] = changes.as_slice() else { panic!("{changes:?}") };
     assert!(is_last, "{outcome:?}");
     assert_ne!(fleet.version, reading.fleet.version);
     (outcome, Fleet { version: reading.fleet.version, ..*fleet })
@@ -326,7 +326,7 @@ fn what_would_hide_a_failover_is_refused() {
         Operation::Open { moved: None },
     ] {
         let Decision { changes, .. } = decided(&operation, &failed_over(fleet())).unwrap();
-        if let [Change::Fleet(new)] = changes.as_slice() {
+        if let [RecordChange::Fleet(new)] = changes.as_slice() {
             assert_eq!(new.incarnation, POSTGRES, "{operation:?}");
         }
     }
@@ -384,7 +384,7 @@ fn tags_and_numbers_of_a_closed_fleet_are_not_changed() {
 fn whole_reset(reading: &Reading) -> (Outcome, Fleet) {
     // First it closes the fleet.
     let Decision { changes, is_last, .. } = decided(&Operation::ResetSettings, reading).unwrap();
-    let [Change::Fleet(closed)] = changes.as_slice() else { panic!("{changes:?}") };
+    let [RecordChange::Fleet(closed)] = changes.as_slice() else { panic!("{changes:?}") };
     assert_eq!((*closed, is_last), (Fleet { closed: true, version: 101, ..reading.fleet }, false));
     let closed = Fleet { version: 55, ..*closed };
     sets(&Operation::ResetSettings, &Reading { fleet: closed, ..reading.clone() })
@@ -451,7 +451,7 @@ fn restored(lease_ms: Option<i64>, skew_ms: Option<i64>) -> Operation {
     Operation::Restored { lease_ms, skew_ms }
 }
 
-fn of_restored(operation: &Operation, reading: &Reading) -> (Restored, Vec<Change>) {
+fn of_restored(operation: &Operation, reading: &Reading) -> (Restored, Vec<RecordChange>) {
     let Decision { changes, is_last, outcome } = decided(operation, reading).unwrap();
     let Outcome::Restored(restored) = outcome else { panic!("{outcome:?}") };
     assert!(is_last);
@@ -470,7 +470,7 @@ fn a_restore_begins_a_generation_with_the_greatest_limits_that_are_known() {
         let horizon_ms = NOW_MS + 2 * most_skew_ms;
         let freeze_ms = horizon_ms + longest_ms;
         assert_eq!(done, Restored { generation: 2, horizon_ms, freeze_ms, ..Restored::default() });
-        let [Change::Fleet(new)] = changes.as_slice() else { panic!("{changes:?}") };
+        let [RecordChange::Fleet(new)] = changes.as_slice() else { panic!("{changes:?}") };
         // What is used stays.
         let limits = Fleet { longest_ms, skew_ms: most_skew_ms, lease_ms: LEASE_MS, clock_skew_ms: SKEW_MS, ..fleet() };
         assert_eq!(*new, Fleet { generation: 2, horizon_ms, freeze_ms, version: new.version, ..limits });
@@ -478,7 +478,7 @@ fn a_restore_begins_a_generation_with_the_greatest_limits_that_are_known() {
     // As many generations as there were timelines since, and the incarnation is noted.
     let later = Reading { incarnation: Incarnation { timeline: 5, ..POSTGRES }, ..reading(fleet()) };
     let (done, changes) = of_restored(&restored(None, None), &later);
-    let Some(Change::Fleet(new)) = changes.last() else { panic!("{changes:?}") };
+    let Some(RecordChange::Fleet(new)) = changes.last() else { panic!("{changes:?}") };
     assert_eq!((done.generation, new.generation, new.incarnation), (5, 5, later.incarnation));
     // A backup from before the first server.
     let new = reading(new_fleet(7, POSTGRES, 1));
@@ -500,7 +500,7 @@ fn a_restore_cuts_leases_that_end_later_than_any_may() {
     ]);
     let (_, changes) = of_restored(&restored(None, None), &Reading { numbers, ..reading(fleet()) });
     // The nonce stays, so that a server that lives recognizes its lease.
-    let ended = |worker, from_ms, record: NumberRecord| Change::Number {
+    let ended = |worker, from_ms, record: NumberRecord| RecordChange::Number {
         number: number(worker),
         was: Some(record.nonce),
         record: NumberRecord { from_ms, until_ms: freeze_ms, ..record },
@@ -519,7 +519,9 @@ fn a_restore_moves_tags_that_have_a_jump() {
     let raised = 5000 + (10 + 60) * JUMP;
     assert_eq!(done.jumped, [JumpedTag { tag: tag(), from: 5000, to: raised + JUMP }]);
     assert_eq!(done.stopped, [(other, 77)]);
-    let [Change::Tag { tag: of, was: Some(60), record: Some(record) }, Change::Fleet(_)] = changes.as_slice() else {
+    let [RecordChange::Tag { tag: of, was: Some(60), record: Some(record) }, RecordChange::Fleet(_)] =
+        changes.as_slice()
+    else {
         panic!("{changes:?}")
     };
     assert_eq!(*of, tag());
@@ -529,7 +531,7 @@ fn a_restore_moves_tags_that_have_a_jump() {
 
 /// Performs an operation over a store that shows these, one after the other, and writes what it is
 /// sent. Returns also what that was.
-fn performed(mut turn: Turn, readings: &[Reading]) -> (Result<Outcome, Failure<()>>, Vec<Vec<Change>>) {
+fn performed(mut turn: Turn, readings: &[Reading]) -> (Result<Outcome, NotPerformed<()>>, Vec<Vec<RecordChange>>) {
     let store = Showing { readings: RefCell::new(readings.iter().cloned().collect()), sent: RefCell::default() };
     // The versions are 5, 6, ...
     let result = turn.perform(&store, &mut || 5 + store.sent.borrow().len() as u64);
@@ -538,7 +540,7 @@ fn performed(mut turn: Turn, readings: &[Reading]) -> (Result<Outcome, Failure<(
 
 struct Showing {
     readings: RefCell<VecDeque<Reading>>,
-    sent: RefCell<Vec<Vec<Change>>>,
+    sent: RefCell<Vec<Vec<RecordChange>>>,
 }
 
 impl Store for Showing {
@@ -567,7 +569,7 @@ fn a_lost_fleet_is_newer_than_it_ever_was() {
         let outcome = Outcome::Lost { generation, freeze_ms, uuid, is_closed: false };
         let first = decided(&lost(given), &reading(new)).unwrap();
         assert_eq!((first.is_last, &first.outcome), (false, &outcome));
-        let [Change::Fleet(fleet)] = first.changes.as_slice() else { panic!("{first:?}") };
+        let [RecordChange::Fleet(fleet)] = first.changes.as_slice() else { panic!("{first:?}") };
         assert_ne!(fleet.version, new.version);
         assert_eq!(Fleet { version: new.version, ..*fleet }, closed);
         let limits = Fleet { longest_ms: LEASE_MS, skew_ms: SKEW_MS, ..new };
@@ -582,16 +584,16 @@ fn a_lost_fleet_is_newer_than_it_ever_was() {
         // This turn has closed it.
         let closed_by_it = Fleet { closed: true, version: 5, ..new };
         let (result, sent) = performed(Turn::new(lost(given)), &[reading(new), reading(closed_by_it)]);
-        let closes = vec![Change::Fleet(closed_by_it)];
+        let closes = vec![RecordChange::Fleet(closed_by_it)];
         assert_eq!(
             (result, sent),
-            (Ok(outcome), vec![closes.clone(), vec![Change::Fleet(Fleet { version: 6, ..made })]])
+            (Ok(outcome), vec![closes.clone(), vec![RecordChange::Fleet(Fleet { version: 6, ..made })]])
         );
         // A tag was made just before. The fleet is opened again.
         let with_tag = with_tag(closed_by_it, tag_record());
         let (result, sent) = performed(Turn::new(lost(given)), &[reading(new), with_tag]);
-        assert_eq!(result, Err(Failure::Refused(Refusal::HasTags)));
-        assert_eq!(sent, [closes, vec![Change::Fleet(Fleet { version: 6, ..new })]]);
+        assert_eq!(result, Err(NotPerformed::Refused(Refusal::HasTags)));
+        assert_eq!(sent, [closes, vec![RecordChange::Fleet(Fleet { version: 6, ..new })]]);
     }
     let newest = Fleet { generation: u64::from(u32::MAX), ..closed };
     assert_eq!(sets(&lost(None), &reading(newest)).1.generation, u64::from(u32::MAX) + 1);
@@ -632,7 +634,7 @@ fn a_number_is_kept() {
     let kept_record = |reading: &Reading, until_ms| {
         let Decision { changes, is_last, outcome } = decided(&reserve(number(5), until_ms, false), reading).unwrap();
         assert_eq!((outcome, is_last), (Outcome::Reserved { number: number(5), until_ms }, true));
-        let [Change::Number { number: of, was, record }] = changes.as_slice() else { panic!("{changes:?}") };
+        let [RecordChange::Number { number: of, was, record }] = changes.as_slice() else { panic!("{changes:?}") };
         assert_eq!(*of, number(5));
         (*was, *record)
     };
@@ -674,7 +676,7 @@ fn a_number_is_kept_until_lost_leases_have_ended() {
         let until_ms = NOW_MS - SKEW_MS;
         let Decision { changes, outcome, .. } = decided(&reserve(number(5), until_ms, false), &reading).unwrap();
         assert_eq!(outcome, Outcome::Reserved { number: number(5), until_ms: NOW_MS - 5 });
-        let [Change::Number { record, .. }] = changes.as_slice() else { panic!("{changes:?}") };
+        let [RecordChange::Number { record, .. }] = changes.as_slice() else { panic!("{changes:?}") };
         assert_eq!((record.from_ms, record.until_ms, record.generation), (NOW_MS - 5, NOW_MS - 5, 2));
     }
     // It was leased since.
@@ -707,10 +709,10 @@ fn a_number_that_may_be_leased_is_not_kept() {
 
 #[test]
 fn a_number_is_kept_for_long_only_by_force() {
-    let most_ms = NOW_MS + KEPT_AHEAD_MS;
+    let most_ms = NOW_MS + RESERVED_AHEAD_MS;
     decided(&reserve(number(5), most_ms, false), &reading(fleet())).expect("30 days");
     for until_ms in [most_ms + 1, i64::MAX] {
-        let refusal = Refusal::KeptTooLong { number: number(5), until_ms, most_ms };
+        let refusal = Refusal::ReservedTooLong { number: number(5), until_ms, most_ms };
         refuses(&reserve(number(5), until_ms, false), &reading(fleet()), refusal);
         decided(&reserve(number(5), until_ms, true), &reading(fleet())).expect("it is forced");
     }
@@ -751,7 +753,7 @@ fn set(next: Option<i64>, least: Option<u32>, greatest: Option<u32>, jumps: Opti
 #[track_caller]
 fn writes_tag(operation: &Operation, reading: &Reading) -> TagRecord {
     let Decision { changes, is_last, outcome } = decided(operation, reading).unwrap();
-    let [Change::Tag { tag: of, was, record: Some(written) }] = changes.as_slice() else { panic!("{changes:?}") };
+    let [RecordChange::Tag { tag: of, was, record: Some(written) }] = changes.as_slice() else { panic!("{changes:?}") };
     let old = reading.tags.get(&tag());
     assert_eq!((*of, *was, is_last), (tag(), old.map(|old| old.nonce), true));
     assert_ne!(Some(written.nonce), *was);
@@ -877,7 +879,7 @@ fn jumps_that_are_due_come_before_what_is_set() {
 fn a_tag_is_deleted() {
     let Decision { changes, is_last, outcome } =
         decided(&Operation::DropTag { tag: tag() }, &with_tag(fleet(), tag_record())).unwrap();
-    assert_eq!(changes, [Change::Tag { tag: tag(), was: Some(60), record: None }]);
+    assert_eq!(changes, [RecordChange::Tag { tag: tag(), was: Some(60), record: None }]);
     assert_eq!((outcome, is_last), (Outcome::TagDropped { tag: tag(), was: tag_record() }, true));
 }
 
@@ -907,10 +909,10 @@ fn records_of_leases_that_are_over_are_deleted() {
     let mut read = Reading { numbers, ..reading(fleet()) };
     let Decision { changes, is_last, .. } = decided(&drop(before_ms), &read).unwrap();
     let raised = Fleet { freeze_ms: before_ms, version: 101, ..fleet() };
-    assert_eq!((changes, is_last), (vec![Change::Fleet(raised)], false));
+    assert_eq!((changes, is_last), (vec![RecordChange::Fleet(raised)], false));
     read.fleet = raised;
-    let gone = |worker| Change::DropNumber { number: number(worker), was: 50 };
-    let last = Change::Fleet(Fleet { version: 101, ..raised });
+    let gone = |worker| RecordChange::DropNumber { number: number(worker), was: 50 };
+    let last = RecordChange::Fleet(Fleet { version: 101, ..raised });
     let outcome = Outcome::NumbersDropped { before_ms, count: 2 };
     let expected = Decision { changes: vec![gone(1), gone(3), last], is_last: true, outcome };
     assert_eq!(decided(&drop(before_ms), &read).unwrap(), expected);
@@ -945,9 +947,9 @@ impl Store for Losing {
         let mut reading = self.reading.borrow_mut();
         for change in swap.changes.clone() {
             match change {
-                Change::Number { number, record, .. } => _ = reading.numbers.insert(number, record),
-                Change::Tag { tag, record: Some(record), .. } => _ = reading.tags.insert(tag, record),
-                Change::Fleet(fleet) => reading.fleet = fleet,
+                RecordChange::Number { number, record, .. } => _ = reading.numbers.insert(number, record),
+                RecordChange::Tag { tag, record: Some(record), .. } => _ = reading.tags.insert(tag, record),
+                RecordChange::Fleet(fleet) => reading.fleet = fleet,
                 change => panic!("{change:?}"),
             }
         }
@@ -971,7 +973,7 @@ fn a_restore_changes_each_record_once_though_an_answer_is_lost() {
         };
         let outcome = loop {
             match turn.perform(&store, &mut random) {
-                Err(Failure::Away(())) => {}
+                Err(NotPerformed::Away(())) => {}
                 result => break result.unwrap(),
             }
         };
@@ -1001,6 +1003,6 @@ fn what_a_person_has_confirmed_is_not_done_in_another_generation() {
         assert!(!sent.is_empty());
         let began = Refusal::GenerationBegan { was: 1, generation: 2, freeze_ms: NOW_MS };
         let confirmed = performed(Turn::new(operation).confirmed_at(&shown), std::slice::from_ref(&now));
-        assert_eq!(confirmed, (Err(Failure::Refused(began)), Vec::new()));
+        assert_eq!(confirmed, (Err(NotPerformed::Refused(began)), Vec::new()));
     }
 }

@@ -11,8 +11,10 @@ use std::rc::Rc;
 
 use snowflake_core::clock::{Clock, ClockReference, DAY_MS, Wait};
 use snowflake_core::draw::generator::{DrawRefusal, Generator, Limits};
-use snowflake_core::draw::mark::{self, Mark, MarkNotice, MarkTerms, MarkedDatabase, Stored, StoredNumber, Written};
-use snowflake_core::draw::numbers::{Numbers, Span};
+use snowflake_core::draw::mark::{
+    self, Mark, MarkNotice, MarkTerms, MarkedDatabase, Stored, StoredNumber, WrittenNumbers,
+};
+use snowflake_core::draw::numbers::{NextNumbers, Numbers};
 use snowflake_core::draw::published::{Marks, PublishedMarks, UNCLAIMED};
 use snowflake_core::draw::session::{DrawingSession, draw};
 use snowflake_core::draw::stamp::IdStamp;
@@ -258,7 +260,7 @@ impl Server {
     /// none.
     fn next_end_ms(&self, fake: &Fake) -> Result<i64, DrawRefusal> {
         let drawing = IdStamp::new(self.layout, Some(0), None, false).unwrap();
-        let limits = Limits { max_borrow_ms: self.terms.max_borrow_ms, marks_ms: fake.marks().whole() };
+        let limits = Limits { max_borrow_ms: self.terms.max_borrow_ms, marks_ms: fake.marks().both_lanes() };
         let run = self.generator.draw(&drawing, &|| fake.now_ms.get(), &limits, 1)?;
         Ok(self.layout.created_at_ms(run.last_id()).unwrap() + self.layout.unit().ms())
     }
@@ -550,7 +552,7 @@ fn while_one_lane_is_far_behind_the_other_serves() {
     server.make_way(&fake, LaneName::Primary, NOW_MS + 1).unwrap();
     assert_eq!((fake.did(), fake.published_ms()), (vec![Write(PRIMARY, far_ms), Flush], [Some(far_ms), None]));
     server.make_way(&fake, LaneName::Backup, NOW_MS + 1).unwrap();
-    let limits = Limits { max_borrow_ms: 0, marks_ms: fake.marks().whole() };
+    let limits = Limits { max_borrow_ms: 0, marks_ms: fake.marks().both_lanes() };
     let run = server.generator.draw(&server.drawing, &|| NOW_MS, &limits, 1).unwrap();
     assert_eq!(run.lane(), LaneName::Backup);
     // If both lanes are far behind, the refusal names the one that serves first.
@@ -714,7 +716,7 @@ fn a_copy_of_sequences_does_not_change_the_fleet() {
     server.make_way(&fake, LaneName::Primary, NOW_MS + 1).unwrap();
     let before = fake.stored.get();
     fake.stored.set(Stored { fleet: Some(FLEET + 1), ..before });
-    let written = Written { copied_over: Some(before), ..Written::default() };
+    let written = WrittenNumbers { copied_over: Some(before), ..WrittenNumbers::default() };
     server.mark(&fake).recheck(&server.layout, Some(server.drawing.identity()), &written).unwrap();
     assert_eq!(fake.stored.get().fleet, Some(FLEET));
 }
@@ -788,7 +790,7 @@ fn what_a_dump_has_stored_is_noticed_when_it_commits() {
     let server = Server::new("snowflake", 5, true);
     let other = Server::new("snowflake", 6, true);
     let mark_ms = NOW_MS + 1000;
-    const ALL: Written = Written { copied_over: None, marks: [true; 2], layout: true, identity: true };
+    const ALL: WrittenNumbers = WrittenNumbers { copied_over: None, marks: [true; 2], layout: true, identity: true };
     let rechecked = |fake: &Fake, change: &dyn Fn(&mut Stored)| {
         let mut stored = fake.stored.get();
         change(&mut stored);
@@ -824,14 +826,14 @@ fn what_a_dump_has_stored_is_noticed_when_it_commits() {
     fake.stored.set(Stored { layout: None, ..fake.stored.get() });
     server
         .mark(&fake)
-        .recheck(&server.layout, Some(server.drawing.identity()), &Written { layout: false, ..ALL })
+        .recheck(&server.layout, Some(server.drawing.identity()), &WrittenNumbers { layout: false, ..ALL })
         .unwrap();
     assert_eq!(fake.did(), [Flush]);
     let fake = server.fresh();
     fake.stored.set(Stored { identity: None, ..fake.stored.get() });
     server
         .mark(&fake)
-        .recheck(&server.layout, Some(server.drawing.identity()), &Written { identity: false, ..ALL })
+        .recheck(&server.layout, Some(server.drawing.identity()), &WrittenNumbers { identity: false, ..ALL })
         .unwrap();
     assert_eq!(fake.did(), [Flush]);
     // If a mark was set back, the operator is told.
@@ -852,7 +854,7 @@ fn what_a_dump_has_stored_is_noticed_when_it_commits() {
     fake.stored.set(stored);
     server
         .mark(&fake)
-        .recheck(&server.layout, Some(server.drawing.identity()), &Written { marks: [false, true], ..ALL })
+        .recheck(&server.layout, Some(server.drawing.identity()), &WrittenNumbers { marks: [false, true], ..ALL })
         .unwrap();
     assert_eq!(fake.did(), [WriteOnlyMark(LaneName::Backup, 7000), Flush]);
     assert_eq!(fake.stored.get().marks_ms, [1000, 7000]);
@@ -873,7 +875,7 @@ fn what_was_copied_over_is_put_back() {
         let before = fake.stored.get();
         let (layout, identity) = (Some(other.layout.fingerprint()), Some(other.code()));
         fake.stored.set(Stored { marks_ms: [to_ms; 2], local_ms: [to_ms; 2], layout, identity, fleet: None });
-        let written = Written { copied_over: Some(before), marks: [true; 2], layout: true, identity: true };
+        let written = WrittenNumbers { copied_over: Some(before), marks: [true; 2], layout: true, identity: true };
         server.mark(fake).recheck(&server.layout, Some(server.drawing.identity()), &written).unwrap();
         (fake.stored.get(), fake.published_ms(), before)
     };
@@ -1015,7 +1017,7 @@ fn lease(server: &mut Server, fake: &Fake, until_ms: i64) {
 }
 
 fn lease_in(fleet: i64, server: &mut Server, fake: &Fake, until_ms: i64) {
-    let span = Span { identity: *server.drawing.identity(), from_ms: NOW_MS, until_ms, fleet };
+    let span = NextNumbers { identity: *server.drawing.identity(), from_ms: NOW_MS, until_ms, fleet };
     let marks = std::slice::from_ref(&fake.published);
     server.numbers.enter(marks, &server.generator, &server.layout, &span);
     server.drawing = server.numbers.read(&server.layout).unwrap();
@@ -1077,7 +1079,7 @@ impl Clock for Session<'_> {
 impl DrawingSession for Session<'_> {
     type Error = Failure;
 
-    fn known(&self) -> Result<Marks<'_>, Failure> {
+    fn last_seen(&self) -> Result<Marks<'_>, Failure> {
         Ok(self.fake.marks())
     }
 
@@ -1199,7 +1201,7 @@ fn draw_up(server: &Server, fake: &Fake, count: u32) -> [i64; 2] {
     let mut greatest = [-1; 2];
     let mut left = count;
     while left > 0 {
-        let limits = Limits { max_borrow_ms: server.terms.max_borrow_ms, marks_ms: fake.marks().whole() };
+        let limits = Limits { max_borrow_ms: server.terms.max_borrow_ms, marks_ms: fake.marks().both_lanes() };
         match server.generator.draw(&server.drawing, &|| fake.now_ms.get(), &limits, 1) {
             Ok(run) => {
                 greatest[run.lane() as usize] = run.last_id();

@@ -196,7 +196,7 @@ impl Process for Worker<'_> {
         registry::Store::swap(&self.desk, swap)
     }
 
-    fn keeps(&self, holder: &Holder) -> Result<(), NoAnswer> {
+    fn saves(&self, holder: &Holder) -> Result<(), NoAnswer> {
         let (before, held) = (self.held.replace(holder.held()), holder.held());
         let span = |lease: Lease| (lease.worker, lease.from_ms, lease.until_ms);
         match (before.map(span), held.map(span)) {
@@ -272,8 +272,8 @@ impl Teller {
         let result = turn.perform(&desk, &mut || desk.teller.borrow().nonce());
         let told = match result {
             Ok(outcome) => format!("done: {}", self.words.outcome(&outcome)),
-            Err(operate::Failure::Refused(refusal)) => format!("refuses: {}", self.words.refusal(&refusal)),
-            Err(operate::Failure::Away(NoAnswer)) => {
+            Err(operate::NotPerformed::Refused(refusal)) => format!("refuses: {}", self.words.refusal(&refusal)),
+            Err(operate::NotPerformed::Away(NoAnswer)) => {
                 self.turns.insert(operator.to_owned(), turn);
                 return;
             }
@@ -368,7 +368,7 @@ impl Teller {
             }
             [name, "draws", count, "of", tag] => self.draw(name, number(count) as u32, tag),
             [name, "takes", "over", tag, "from", least, "on"] => self.take_over(name, tag, number(least)),
-            [name, "keeps"] => self.turn(name, way, |holder, _, process| holder.keep(process, &TERMS)),
+            [name, "keeps"] => self.turn(name, way, |holder, _, process| holder.renew_or_acquire(process, &TERMS)),
             [name, "reserves"] => {
                 self.turn(name, way, |holder, supply, process| supply.supply(process, &mut holder.membership));
             }
@@ -497,7 +497,7 @@ impl Teller {
         let told = match view.draw(count) {
             Ok(drawn) => {
                 let last = drawn.run.values().last().expect("a run is not empty");
-                let due = if drawn.is_due { ", and wakes the worker" } else { "" };
+                let due = if drawn.needs_refill { ", and wakes the worker" } else { "" };
                 format!("draws {} to {last}{due}", drawn.run.first)
             }
             Err(PlaceRefusal::Empty(State::Open)) => "draws nothing, and waits for a block".to_owned(),
@@ -510,7 +510,7 @@ impl Teller {
     fn take_over(&mut self, name: &str, tag: &str, least: i64) {
         let places = &self.servers[name].memory.tags;
         let (place, view) = places.find(Tag::new(tag).unwrap()).unwrap();
-        places.wish(place, view.claim(), least);
+        places.raise_minimum(place, view.claim(), least);
         while let Ok(found) = view.find(1) {
             match u32::try_from(least.saturating_sub(found.run().first)) {
                 Ok(below @ 1..) => _ = view.draw(below),

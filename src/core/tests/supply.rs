@@ -12,7 +12,7 @@ use kit::fake::{NoAnswer, START_MS, World};
 use snowflake_core::fleet::exchange::Failure;
 use snowflake_core::fleet::membership::FleetNotice;
 use snowflake_core::fleet::pace::{AttemptFailure, Pace};
-use snowflake_core::fleet::registry::{Change, Fleet, TagRecord};
+use snowflake_core::fleet::registry::{Fleet, RecordChange, TagRecord};
 use snowflake_core::fleet::segment::{END, PLACES, Supply};
 use snowflake_core::fleet::tag::Tag;
 
@@ -33,7 +33,7 @@ fn with_tags(tags: usize) -> World {
         written_ms: START_MS,
         returnable: END,
     };
-    let change = |number| Change::Tag { tag: tag(number), was: None, record: Some(record) };
+    let change = |number| RecordChange::Tag { tag: tag(number), was: None, record: Some(record) };
     world.store.borrow_mut().write((0..tags).map(change).collect());
     world
 }
@@ -185,7 +185,7 @@ fn a_generation_that_a_supply_begins_counts_with_the_limits_that_the_holder_has_
     server.holder.set(holder);
     // A backup from before the raise, and from before the block.
     let Some(record) = world.store.borrow().tags.get(&tag(0)).copied() else { panic!("the tag is there") };
-    let older = Change::Tag { tag: tag(0), was: None, record: Some(TagRecord { next: 1, ..record }) };
+    let older = RecordChange::Tag { tag: tag(0), was: None, record: Some(TagRecord { next: 1, ..record }) };
     world.store.borrow_mut().write(vec![older]);
     world.time_ms.set(START_MS + 10_000);
     server.supply(&mut supply);

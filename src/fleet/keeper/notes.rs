@@ -8,7 +8,7 @@ use snowflake_core::clock::Clock;
 use snowflake_core::fleet::exchange::Failure;
 use snowflake_core::fleet::lease::{self, Holder, LeaseNotice};
 use snowflake_core::fleet::pace;
-use snowflake_core::fleet::registry::{Change, Fleet, NumberKey, NumberRecord, Reading, Swap, Wanted};
+use snowflake_core::fleet::registry::{Fleet, NumberKey, NumberRecord, Reading, RecordChange, Swap, Wanted};
 use snowflake_core::id::layout::Layout;
 
 use super::{Keeper, RegistryFailure, all_numbers};
@@ -112,7 +112,7 @@ impl Keeper<'_> {
     /// Notes what was written.
     pub(super) fn note_swap(&self, swap: &Swap) {
         for change in &swap.changes {
-            if let Change::Number { number, record, .. } = change {
+            if let RecordChange::Number { number, record, .. } = change {
                 let now_ms = self.now_ms();
                 self.note_taken(number.worker);
                 self.status.change(|status| {

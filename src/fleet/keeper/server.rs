@@ -106,8 +106,8 @@ impl SuppliedServer for Keeper<'_> {
         self.tags.claimed()
     }
 
-    fn unwish(&self, place: usize, claim: u64, least: i64) {
-        self.tags.unwish(place, claim, least);
+    fn drop_minimum(&self, place: usize, claim: u64, least: i64) {
+        self.tags.drop_minimum(place, claim, least);
     }
 
     fn running_ms(&self) -> i64 {

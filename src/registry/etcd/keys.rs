@@ -7,7 +7,7 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value, json};
 use snowflake_core::fleet::registry::{
-    Change, Incarnation, NumberKey, NumberRecord, Reading, Wanted, WantedNumbers, WantedTags,
+    Incarnation, NumberKey, NumberRecord, Reading, RecordChange, Wanted, WantedNumbers, WantedTags,
 };
 use snowflake_core::fleet::tag::Tag;
 
@@ -93,11 +93,11 @@ impl Keys {
     }
 
     /// Returns which record a change replaces.
-    pub fn changed(&self, change: &Change) -> String {
+    pub fn changed(&self, change: &RecordChange) -> String {
         match change {
-            Change::Fleet(_) => self.fleet(),
-            Change::Number { number, .. } | Change::DropNumber { number, .. } => self.number(*number),
-            Change::Tag { tag, .. } => self.tag(*tag),
+            RecordChange::Fleet(_) => self.fleet(),
+            RecordChange::Number { number, .. } | RecordChange::DropNumber { number, .. } => self.number(*number),
+            RecordChange::Tag { tag, .. } => self.tag(*tag),
         }
     }
 

@@ -25,7 +25,7 @@ use snowflake_core::fleet::exchange::{self, Failure};
 use snowflake_core::fleet::lease::{self, Holder, Lease, LeaseNotice, LeaseTerms, SharedWords};
 use snowflake_core::fleet::membership::FleetNotice;
 use snowflake_core::fleet::registry::{
-    Change, MemberTerms, NumberKey, NumberRecord, Reading, SinceIncarnation, Store, Swap, SwapAnswer, TagRecord,
+    MemberTerms, NumberKey, NumberRecord, Reading, RecordChange, SinceIncarnation, Store, Swap, SwapAnswer, TagRecord,
     Wanted, WantedNumbers,
 };
 use snowflake_core::fleet::segment::END;
@@ -197,14 +197,14 @@ pub fn tag_record(next: i64, nonce: u64) -> TagRecord {
 
 /// Returns the change of a number without a datacenter.
 #[must_use]
-pub fn of_number(worker: i64, was: Option<u64>, record: NumberRecord) -> Change {
-    Change::Number { number: number(worker), was, record }
+pub fn of_number(worker: i64, was: Option<u64>, record: NumberRecord) -> RecordChange {
+    RecordChange::Number { number: number(worker), was, record }
 }
 
 /// Returns the change of a tag.
 #[must_use]
-pub fn of_tag(name: &str, was: Option<u64>, record: Option<TagRecord>) -> Change {
-    Change::Tag { tag: tag(name), was, record }
+pub fn of_tag(name: &str, was: Option<u64>, record: Option<TagRecord>) -> RecordChange {
+    RecordChange::Tag { tag: tag(name), was, record }
 }
 
 /// Swaps after a reading. Returns whether it was done.
@@ -213,7 +213,7 @@ pub fn of_tag(name: &str, was: Option<u64>, record: Option<TagRecord>) -> Change
 ///
 /// Panics if the registry does not answer, or is another one since.
 #[track_caller]
-pub fn swaps(store: &dyn Registry, reading: &Reading, changes: Vec<Change>) -> bool {
+pub fn swaps(store: &dyn Registry, reading: &Reading, changes: Vec<RecordChange>) -> bool {
     match store.swap(&Swap::after(reading, changes)).expect("the registry answers") {
         SwapAnswer::Done(after) => {
             assert_eq!(after.since(&reading.incarnation), SinceIncarnation::Same);
@@ -321,7 +321,7 @@ impl<'a> Member<'a> {
     /// What the core says.
     pub fn keep(&self) -> Result<(), Failure<RegistryError>> {
         let (mut holder, terms) = (self.holder.get(), self.terms.get());
-        let kept = holder.keep(self, &terms);
+        let kept = holder.renew_or_acquire(self, &terms);
         self.holder.set(holder);
         kept
     }
@@ -407,7 +407,7 @@ impl<'a> Member<'a> {
         let drawing = self.numbers.read(&self.layout)?;
         let marks = self.marks[0].of(DATABASE).expect("they are claimed");
         assert!(marks.publish(marks.find(LaneName::Primary), drawing.until_ms()), "no other thread publishes");
-        let limits = Limits { max_borrow_ms: 0, marks_ms: marks.whole() };
+        let limits = Limits { max_borrow_ms: 0, marks_ms: marks.both_lanes() };
         Some(self.generator.draw(&drawing, self, &limits, 1).ok()?.last_id())
     }
 
@@ -527,7 +527,7 @@ impl Store for Member<'_> {
             && incarnation.since(&swap.incarnation) == SinceIncarnation::Same
         {
             for change in &swap.changes {
-                if let Change::Number { number, record, .. } = change {
+                if let RecordChange::Number { number, record, .. } = change {
                     oracle.accept(*number, record);
                 }
             }

@@ -121,8 +121,8 @@ impl Draws for TagMember {
         self.directory.borrow().claimed(&self.places)
     }
 
-    fn unwish(&self, place: usize, claim: u64, least: i64) {
-        self.directory.borrow_mut().unwish(&self.places, place, claim, least);
+    fn drop_minimum(&self, place: usize, claim: u64, least: i64) {
+        self.directory.borrow_mut().drop_minimum(&self.places, place, claim, least);
     }
 
     fn running_ms(&self) -> i64 {

@@ -1,6 +1,8 @@
 //! What changes a mark other than draws: another writer, whose values are put right, and operators.
 
-use super::{IS_CONTROL, Mark, MarkNotice, MarkRefusal, MarkTerms, MarkedDatabase, Stored, StoredNumber, Written};
+use super::{
+    IS_CONTROL, Mark, MarkNotice, MarkRefusal, MarkTerms, MarkedDatabase, Stored, StoredNumber, WrittenNumbers,
+};
 use crate::draw::stamp::IdStamp;
 use crate::id::identity::{Identity, LaneName};
 use crate::id::layout::{Field, Layout};
@@ -17,7 +19,12 @@ impl<D: MarkedDatabase> Mark<'_, D> {
     ///
     /// # Errors
     /// The database's own.
-    pub fn recheck(&self, layout: &Layout, identity: Option<&Identity>, written: &Written) -> Result<(), D::Error> {
+    pub fn recheck(
+        &self,
+        layout: &Layout,
+        identity: Option<&Identity>,
+        written: &WrittenNumbers,
+    ) -> Result<(), D::Error> {
         if IS_CONTROL {
             return Ok(());
         }

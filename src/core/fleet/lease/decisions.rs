@@ -14,7 +14,7 @@ use crate::id::layout::Layout;
 pub(super) const RENEWED_EVERY_MS: i64 = 10_000;
 
 /// What a decision rests on.
-pub(super) struct Basis<'a> {
+pub(super) struct Inputs<'a> {
     /// The layout of the server's ids.
     pub layout: &'a Layout,
     /// The datacenter of the server's ids, if the layout has that field.
@@ -97,7 +97,7 @@ impl Lease {
     }
 }
 
-impl Basis<'_> {
+impl Inputs<'_> {
     /// Checks whether a number may be acquired now.
     pub(super) fn may_acquire<E>(&self) -> Result<(), Failure<E>> {
         let Self { reading, clocks, skew_ms, .. } = *self;

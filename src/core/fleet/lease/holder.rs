@@ -5,22 +5,22 @@
 //! it, which may end at any call (`exchange.rs`). So what a call is to do stands in the holder
 //! before the call: what is to be sent is kept before it is sent, and the words are
 //! [`Drawing::Entering`] or [`Drawing::Leaving`] before they change. A process keeps only its
-//! [`Turn`], and the next process begins with another one. A number whose lease was cut off so may
-//! stay leased up to its end.
+//! [`Leasing`], and the next process begins with another one. A number whose lease was cut off so
+//! may stay leased up to its end.
 
-use super::decisions::{Basis, Clocks, FoundLease, RENEWED_EVERY_MS, given_back};
+use super::decisions::{Clocks, FoundLease, Inputs, RENEWED_EVERY_MS, given_back};
 use super::{Gap, Lease, LeaseNotice, LeaseTerms, LeasingServer, least_ms};
-use crate::draw::numbers::Span;
+use crate::draw::numbers::NextNumbers;
 use crate::fleet::exchange::{self, Failure, Swapped, ended};
 use crate::fleet::membership::Membership;
 use crate::fleet::pace::MOST_ROUNDS;
-use crate::fleet::registry::{Change, DEFAULT_LEASE_MS, Fleet, NumberKey, NumberRecord, Reading, Wanted};
+use crate::fleet::registry::{DEFAULT_LEASE_MS, Fleet, NumberKey, NumberRecord, Reading, RecordChange, Wanted};
 use crate::id::identity::Identity;
 use crate::id::layout::{Field, Layout};
 
 /// A change of a number's record for which there is no answer yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Proposal {
+struct LeaseProposal {
     worker: i64,
     holder: u128,
     /// The nonce of the record that is to be replaced.
@@ -59,10 +59,10 @@ pub struct Holder {
     /// renewed.
     next: Option<Lease>,
     /// The change that would give a lease, or renew one.
-    proposal: Option<Proposal>,
+    proposal: Option<LeaseProposal>,
     /// The changes that give back what was held, what was to be held next, and what was asked for
     /// without an answer.
-    returned: [Option<Proposal>; 3],
+    returned: [Option<LeaseProposal>; 3],
     /// How many changes were proposed.
     count: u64,
     /// The length of the lease that is proposed next, in milliseconds; 0 for the first length.
@@ -77,7 +77,7 @@ pub struct Holder {
 }
 
 /// One turn of one process with its holder.
-struct Turn<'a, S> {
+struct Leasing<'a, S> {
     holder: &'a mut Holder,
     server: &'a S,
     terms: &'a LeaseTerms,
@@ -122,17 +122,18 @@ impl Holder {
 
     /// Returns the time in which the server will draw nothing, or draws nothing now, as far as is
     /// known: what is held is not renewed, and ends before anything else begins. That
-    /// [`keep`](Self::keep) succeeds does not exclude it, because it may have renewed the next
-    /// lease only.
+    /// [`renew_or_acquire`](Self::renew_or_acquire) succeeds does not exclude it, because it may
+    /// have renewed the next lease only.
     pub fn gap(&self) -> Option<Gap> {
         let until_ms = self.next().map(|next| next.from_ms).or(self.frozen_ms)?;
         let from_ms = self.held().map(|held| held.until_ms);
         from_ms.is_none_or(|from_ms| from_ms < until_ms).then_some(Gap { from_ms, until_ms })
     }
 
-    /// Returns how long to wait until the next call of [`keep`](Self::keep), in milliseconds. The
-    /// caller varies it by a fifth, so that servers that have started together do not renew
-    /// together. It waits no longer than [`enters_in_ms`](Self::enters_in_ms) says.
+    /// Returns how long to wait until the next call of
+    /// [`renew_or_acquire`](Self::renew_or_acquire), in milliseconds. The caller varies it by a
+    /// fifth, so that servers that have started together do not renew together. It waits no longer
+    /// than [`enters_in_ms`](Self::enters_in_ms) says.
     pub fn interval_ms(&self, terms: &LeaseTerms, layout: &Layout) -> i64 {
         (self.length(terms, layout) / 10).min(RENEWED_EVERY_MS)
     }
@@ -155,7 +156,7 @@ impl Holder {
     /// # Errors
     /// The end of the process.
     pub fn enter<S: LeasingServer>(&mut self, server: &S, terms: &LeaseTerms) -> Result<(), S::End> {
-        let mut turn = Turn { holder: self, server, terms };
+        let mut turn = Leasing { holder: self, server, terms };
         turn.resumes()?;
         turn.enters()
     }
@@ -165,8 +166,12 @@ impl Holder {
     ///
     /// # Errors
     /// [`Failure`]. What is held may be drawn with all the same.
-    pub fn keep<S: LeasingServer>(&mut self, server: &S, terms: &LeaseTerms) -> Result<(), Failure<S::Error>> {
-        let kept = Turn { holder: self, server, terms }.keep();
+    pub fn renew_or_acquire<S: LeasingServer>(
+        &mut self,
+        server: &S,
+        terms: &LeaseTerms,
+    ) -> Result<(), Failure<S::Error>> {
+        let kept = Leasing { holder: self, server, terms }.renew_or_acquire();
         self.frozen_ms = match &kept {
             Err(Failure::Frozen { until_ms }) => Some(*until_ms),
             Ok(()) | Err(Failure::OtherFleet { .. }) => None,
@@ -178,7 +183,8 @@ impl Holder {
 
     /// Gives back all that is held, will be held, or was asked for without an answer; what is held
     /// from the tick after the last one in which an id was drawn. Draws nothing from then on,
-    /// whatever the registry answers; [`keep`](Self::keep) acquires a number again.
+    /// whatever the registry answers; [`renew_or_acquire`](Self::renew_or_acquire) acquires a
+    /// number again.
     ///
     /// # Errors
     /// [`Failure`]. Up to three numbers stay leased then, each up to its end or until the message
@@ -186,7 +192,7 @@ impl Holder {
     /// has arrived or will. The caller may call this again, and `keep` does the rest first.
     pub fn give_back<S: LeasingServer>(&mut self, server: &S) -> Result<(), Failure<S::Error>> {
         // What ids may borrow does not matter to what is given back.
-        Turn { holder: self, server, terms: &LeaseTerms { max_borrow_ms: 0 } }.give_back()
+        Leasing { holder: self, server, terms: &LeaseTerms { max_borrow_ms: 0 } }.give_back()
     }
 
     fn length(&self, terms: &LeaseTerms, layout: &Layout) -> i64 {
@@ -194,7 +200,7 @@ impl Holder {
     }
 
     /// Adds what is to be given back, unless that is noted for the number.
-    fn add_return(&mut self, proposal: Proposal) {
+    fn add_return(&mut self, proposal: LeaseProposal) {
         if self.returned.iter().flatten().all(|noted| noted.worker != proposal.worker)
             && let Some(place) = self.returned.iter_mut().find(|place| place.is_none())
         {
@@ -204,12 +210,12 @@ impl Holder {
 
     /// Returns the proposal that is to be answered first. What is given back comes first, because
     /// its number may be the one that is free then.
-    fn first_proposal(&self) -> Option<Proposal> {
+    fn first_proposal(&self) -> Option<LeaseProposal> {
         self.returned.iter().flatten().next().copied().or(self.proposal)
     }
 
     /// Replaces a proposal, which is known by its nonce, or drops it.
-    fn replace(&mut self, old: Proposal, new: Option<Proposal>) {
+    fn replace(&mut self, old: LeaseProposal, new: Option<LeaseProposal>) {
         for place in self.returned.iter_mut().chain([&mut self.proposal]) {
             if place.is_some_and(|kept| (kept.worker, kept.nonce) == (old.worker, old.nonce)) {
                 *place = new;
@@ -218,12 +224,12 @@ impl Holder {
     }
 
     /// Returns the lease that is to be renewed.
-    fn kept(&self) -> Option<Lease> {
+    fn lease_to_renew(&self) -> Option<Lease> {
         self.next.or(self.held())
     }
 
     /// Returns what is known of leases of a number.
-    fn known(&self, worker: i64) -> impl Iterator<Item = Lease> {
+    fn leases_of(&self, worker: i64) -> impl Iterator<Item = Lease> {
         [self.held(), self.next].into_iter().flatten().filter(move |lease| lease.worker == worker)
     }
 
@@ -244,17 +250,17 @@ impl Holder {
         holder: u128,
         replaced: Option<(u64, u64)>,
         ends_ms: Option<i64>,
-    ) -> Proposal {
+    ) -> LeaseProposal {
         self.count = self.count.max(replaced.map_or(0, |(_, count)| count)).saturating_add(1);
         let was = replaced.map(|(nonce, _)| nonce);
-        Proposal { worker, holder, was, nonce, count: self.count, ends_ms }
+        LeaseProposal { worker, holder, was, nonce, count: self.count, ends_ms }
     }
 }
 
-impl<'a, S: LeasingServer> Turn<'a, S> {
+impl<'a, S: LeasingServer> Leasing<'a, S> {
     /// Returns the server for a call, which may be the process's last one: the holder is kept.
     fn call(&self) -> Result<&'a S, S::End> {
-        self.server.keeps(self.holder)?;
+        self.server.saves(self.holder)?;
         Ok(self.server)
     }
 
@@ -270,7 +276,7 @@ impl<'a, S: LeasingServer> Turn<'a, S> {
             Drawing::Leaving(left) => {
                 // What the lanes have reached may be unknown. So the lease stays leased to its end:
                 // it is neither given back, nor entered again by a renewal that is proposed.
-                let is_left = |proposal: &Proposal| left.is_some_and(|left| left.holder == proposal.holder);
+                let is_left = |proposal: &LeaseProposal| left.is_some_and(|left| left.holder == proposal.holder);
                 self.holder.proposal = self.holder.proposal.filter(|proposal| !is_left(proposal));
                 self.leave(left).map(drop)
             }
@@ -290,7 +296,7 @@ impl<'a, S: LeasingServer> Turn<'a, S> {
     }
 
     /// Changes the words to the numbers of a lease.
-    fn show(&mut self, lease: Lease, span: &Span) -> Result<(), S::End> {
+    fn show(&mut self, lease: Lease, span: &NextNumbers) -> Result<(), S::End> {
         self.holder.drawing = Drawing::Entering(lease);
         self.call()?.enter(span)?;
         self.holder.drawing = Drawing::Held(lease);
@@ -307,13 +313,13 @@ impl<'a, S: LeasingServer> Turn<'a, S> {
     }
 
     /// Returns what the words show of a lease.
-    fn span(&self, lease: Lease) -> Option<Span> {
+    fn span(&self, lease: Lease) -> Option<NextNumbers> {
         let Lease { from_ms, until_ms, worker, .. } = lease;
         let fleet = Fleet::code(self.holder.membership.fleet()?);
-        Some(Span { identity: identity(self.server, worker)?, from_ms, until_ms, fleet })
+        Some(NextNumbers { identity: identity(self.server, worker)?, from_ms, until_ms, fleet })
     }
 
-    fn keep(&mut self) -> Result<(), Failure<S::Error>> {
+    fn renew_or_acquire(&mut self) -> Result<(), Failure<S::Error>> {
         self.resumes().and_then(|()| self.enters()).map_err(ended::<S>)?;
         for _ in 0..MOST_ROUNDS {
             if self.round()? {
@@ -336,7 +342,7 @@ impl<'a, S: LeasingServer> Turn<'a, S> {
             if reading.fleet.closed {
                 return Err(Failure::Closed);
             }
-            if let Some((proposal, record)) = self.answered(&self.basis(&reading, clocks), asked) {
+            if let Some((proposal, record)) = self.answered(&self.inputs(&reading, clocks), asked) {
                 self.propose(&reading, proposal, record)?;
             }
         }
@@ -353,7 +359,7 @@ impl<'a, S: LeasingServer> Turn<'a, S> {
             let ends_ms = Some(reached_ms.min(lease.until_ms).max(lease.from_ms));
             let proposal = match self.holder.proposal.filter(|proposal| proposal.worker == lease.worker) {
                 // A renewal may still arrive. With the same nonce, one of the two does.
-                Some(renewal) => Proposal { ends_ms, ..renewal },
+                Some(renewal) => LeaseProposal { ends_ms, ..renewal },
                 None => {
                     let (nonce, replaced) = (self.server.nonce(), Some((lease.nonce, lease.count)));
                     self.holder.new_proposal(nonce, lease.worker, lease.holder, replaced, ends_ms)
@@ -362,7 +368,7 @@ impl<'a, S: LeasingServer> Turn<'a, S> {
             self.holder.add_return(proposal);
         }
         if let Some(asked) = self.holder.proposal {
-            self.holder.add_return(Proposal { ends_ms: Some(i64::MIN), ..asked });
+            self.holder.add_return(LeaseProposal { ends_ms: Some(i64::MIN), ..asked });
         }
     }
 
@@ -392,14 +398,14 @@ impl<'a, S: LeasingServer> Turn<'a, S> {
     /// Reads, decides and sends once. Returns whether the turn is over.
     fn round(&mut self) -> Result<bool, Failure<S::Error>> {
         let asked = self.holder.first_proposal();
-        let worker = asked.map(|asked| asked.worker).or(self.holder.kept().map(|lease| lease.worker));
+        let worker = asked.map(|asked| asked.worker).or(self.holder.lease_to_renew().map(|lease| lease.worker));
         let wanted = worker.map_or_else(|| self.all(), |worker| self.one(worker));
         let (reading, clocks) = self.read(&wanted)?;
         if self.amends(&reading)? {
             return Ok(false);
         }
-        let basis = self.basis(&reading, clocks);
-        if let Some((proposal, record)) = asked.and_then(|asked| self.answered(&basis, asked)) {
+        let inputs = self.inputs(&reading, clocks);
+        if let Some((proposal, record)) = asked.and_then(|asked| self.answered(&inputs, asked)) {
             return self.propose(&reading, proposal, record);
         }
         if self.holder.first_proposal().is_some() {
@@ -407,11 +413,11 @@ impl<'a, S: LeasingServer> Turn<'a, S> {
         }
         // By the same reading: what is read next may have forgotten why the proposal was dropped,
         // and show it.
-        match self.holder.kept() {
-            None if wanted == self.all() => return self.acquire(&basis),
+        match self.holder.lease_to_renew() {
+            None if wanted == self.all() => return self.acquire(&inputs),
             None => {}
             Some(lease) if wanted == self.one(lease.worker) => {
-                if let Some(is_over) = self.renew(&basis, lease)? {
+                if let Some(is_over) = self.renew(&inputs, lease)? {
                     return Ok(is_over);
                 }
             }
@@ -421,16 +427,16 @@ impl<'a, S: LeasingServer> Turn<'a, S> {
         if self.amends(&reading)? {
             return Ok(false);
         }
-        self.acquire(&self.basis(&reading, clocks))
+        self.acquire(&self.inputs(&reading, clocks))
     }
 
-    fn basis<'b>(&self, reading: &'b Reading, clocks: Clocks) -> Basis<'b>
+    fn inputs<'b>(&self, reading: &'b Reading, clocks: Clocks) -> Inputs<'b>
     where
         'a: 'b,
     {
         let (server, length_ms) = (self.server, self.holder.length_ms);
         let (layout, datacenter, skew_ms) = (server.layout(), server.datacenter(), reading.fleet.used_skew_ms());
-        Basis { layout, datacenter, server: self.holder.server, length_ms, skew_ms, reading, clocks }
+        Inputs { layout, datacenter, server: self.holder.server, length_ms, skew_ms, reading, clocks }
     }
 
     /// Writes what has to be written of the fleet's record first. Returns whether it has to.
@@ -479,22 +485,22 @@ impl<'a, S: LeasingServer> Turn<'a, S> {
     }
 
     /// Looks what has become of a proposal. Returns what is to be sent now; `None` to read again.
-    fn answered(&mut self, basis: &Basis<'_>, proposal: Proposal) -> Option<(Proposal, NumberRecord)> {
-        let Proposal { worker, was, nonce, ends_ms, .. } = proposal;
+    fn answered(&mut self, inputs: &Inputs<'_>, proposal: LeaseProposal) -> Option<(LeaseProposal, NumberRecord)> {
+        let LeaseProposal { worker, was, nonce, ends_ms, .. } = proposal;
         let holder = &mut *self.holder;
-        let record = basis.reading.numbers.get(&NumberKey::new(basis.datacenter, worker)).copied();
+        let record = inputs.reading.numbers.get(&NumberKey::new(inputs.datacenter, worker)).copied();
         if record.map(|record| record.nonce) == was {
             // It has not arrived. With the same nonce, it arrives once at most.
             let again = match (record.filter(|record| record.holder == proposal.holder), ends_ms) {
                 (Some(record), Some(ends_ms)) => given_back(record, ends_ms),
-                (Some(record), None) => basis.renewed(record, holder.known(worker)),
-                (None, _) if basis.may_acquire::<()>().is_err() => None,
-                (None, None) => basis.free(record).filter(|new| new.until_ms > new.from_ms),
+                (Some(record), None) => inputs.renewed(record, holder.leases_of(worker)),
+                (None, _) if inputs.may_acquire::<()>().is_err() => None,
+                (None, None) => inputs.free(record).filter(|new| new.until_ms > new.from_ms),
                 // A lease that is empty, so that the one that was asked for does not arrive later.
-                (None, Some(_)) => basis.free(record).map(|new| NumberRecord { until_ms: new.from_ms, ..new }),
+                (None, Some(_)) => inputs.free(record).map(|new| NumberRecord { until_ms: new.from_ms, ..new }),
             };
             if let Some(record) = again {
-                return Some((proposal, signed(record, proposal, basis)));
+                return Some((proposal, signed(record, proposal, inputs)));
             }
             holder.replace(proposal, None);
             return None;
@@ -515,12 +521,12 @@ impl<'a, S: LeasingServer> Turn<'a, S> {
         }
         let new = match ends_ms {
             Some(ends_ms) => given_back(record, ends_ms),
-            None => basis.renewed(record, holder.known(worker)),
+            None => inputs.renewed(record, holder.leases_of(worker)),
         };
         let next = new.map(|new| {
             let replaced = Some((nonce, record.count));
             let next = holder.new_proposal(self.server.nonce(), worker, record.holder, replaced, ends_ms);
-            (next, signed(new, next, basis))
+            (next, signed(new, next, inputs))
         });
         holder.replace(proposal, next.map(|(next, _)| next));
         next
@@ -528,8 +534,8 @@ impl<'a, S: LeasingServer> Turn<'a, S> {
 
     /// Proposes to renew a lease, unless the record shows that this cannot or must not be done.
     /// Returns whether the turn is over; `None` if another number comes next.
-    fn renew(&mut self, basis: &Basis<'_>, lease: Lease) -> Result<Option<bool>, Failure<S::Error>> {
-        let (reading, clocks) = (basis.reading, basis.clocks);
+    fn renew(&mut self, inputs: &Inputs<'_>, lease: Lease) -> Result<Option<bool>, Failure<S::Error>> {
+        let (reading, clocks) = (inputs.reading, inputs.clocks);
         let record = reading.numbers.get(&self.number(lease.worker));
         if record.is_none() && reading.fleet.may_lack(lease.until_ms, reading.now_ms) {
             // It was over, and an operator has deleted the record.
@@ -563,11 +569,11 @@ impl<'a, S: LeasingServer> Turn<'a, S> {
                 return Ok(Some(false));
             }
         };
-        if clocks.are_off(basis.skew_ms) {
+        if clocks.are_off(inputs.skew_ms) {
             self.report(LeaseNotice::ClockOff { offset_ms: clocks.offset_ms })?;
         }
         let renewed = record.and_then(|record| {
-            let new = basis.renewed(record, self.holder.known(lease.worker))?;
+            let new = inputs.renewed(record, self.holder.leases_of(lease.worker))?;
             Some((record, new))
         });
         let Some((record, new)) = renewed else {
@@ -577,16 +583,16 @@ impl<'a, S: LeasingServer> Turn<'a, S> {
         };
         let (nonce, replaced) = (self.server.nonce(), Some((record.nonce, record.count)));
         let proposal = self.holder.new_proposal(nonce, lease.worker, record.holder, replaced, None);
-        self.propose(reading, proposal, signed(new, proposal, basis)).map(Some)
+        self.propose(reading, proposal, signed(new, proposal, inputs)).map(Some)
     }
 
-    fn acquire(&mut self, basis: &Basis<'_>) -> Result<bool, Failure<S::Error>> {
+    fn acquire(&mut self, inputs: &Inputs<'_>) -> Result<bool, Failure<S::Error>> {
         let nonce = || self.server.nonce();
-        let (worker, record, new) = basis.choose(nonce())?;
+        let (worker, record, new) = inputs.choose(nonce())?;
         let name = u128::from(nonce()) << 64 | u128::from(nonce());
         let replaced = record.map(|record| (record.nonce, record.count));
         let proposal = self.holder.new_proposal(nonce(), worker, name, replaced, None);
-        self.propose(basis.reading, proposal, signed(new, proposal, basis))
+        self.propose(inputs.reading, proposal, signed(new, proposal, inputs))
     }
 
     /// Sends a proposal. Returns whether the turn is over: a lease is written. What is learnt is
@@ -594,16 +600,16 @@ impl<'a, S: LeasingServer> Turn<'a, S> {
     fn propose(
         &mut self,
         reading: &Reading,
-        proposal: Proposal,
+        proposal: LeaseProposal,
         record: NumberRecord,
     ) -> Result<bool, Failure<S::Error>> {
-        let Proposal { worker, holder, was, nonce, count, ends_ms } = proposal;
+        let LeaseProposal { worker, holder, was, nonce, count, ends_ms } = proposal;
         // Before it is sent: the process may end before the answer comes. What is given back is
         // noted already.
         if ends_ms.is_none() {
             self.holder.proposal = Some(proposal);
         }
-        let change = Change::Number { number: self.number(worker), was, record };
+        let change = RecordChange::Number { number: self.number(worker), was, record };
         let server = self.call().map_err(ended::<S>)?;
         if exchange::swap(server, reading, vec![change]).map_err(Failure::Away)? != Swapped::Written {
             return Ok(false);
@@ -641,10 +647,10 @@ fn identity<S: LeasingServer>(server: &S, worker: i64) -> Option<Identity> {
 }
 
 /// Returns a record as it is to be written.
-fn signed(record: NumberRecord, proposal: Proposal, basis: &Basis<'_>) -> NumberRecord {
-    let Proposal { holder, nonce, count, ends_ms, .. } = proposal;
+fn signed(record: NumberRecord, proposal: LeaseProposal, inputs: &Inputs<'_>) -> NumberRecord {
+    let LeaseProposal { holder, nonce, count, ends_ms, .. } = proposal;
     // What is given back keeps its generation: in a newer one it would not be frozen.
-    let generation = if ends_ms.is_some() { record.generation } else { basis.reading.fleet.generation };
-    let (renewed_ms, offset_ms) = (basis.reading.now_ms, basis.clocks.offset_ms);
-    NumberRecord { holder, nonce, count, generation, renewed_ms, offset_ms, server: basis.server, ..record }
+    let generation = if ends_ms.is_some() { record.generation } else { inputs.reading.fleet.generation };
+    let (renewed_ms, offset_ms) = (inputs.reading.now_ms, inputs.clocks.offset_ms);
+    NumberRecord { holder, nonce, count, generation, renewed_ms, offset_ms, server: inputs.server, ..record }
 }

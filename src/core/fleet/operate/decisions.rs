@@ -6,10 +6,10 @@
 
 use std::collections::BTreeMap;
 
-use super::{JumpedTag, KEPT_AHEAD_MS, LEASES_MS, Operation, Outcome, Refusal, Restored, SKEWS_MS, STEPS};
+use super::{JumpedTag, LEASES_MS, Operation, Outcome, RESERVED_AHEAD_MS, Refusal, Restored, SKEWS_MS, STEPS};
 use crate::fleet::registry::{
-    Change, DEFAULT_LEASE_MS, DEFAULT_SKEW_MS, Fleet, FleetLimits, Incarnation, MOST_CHANGES, NumberKey, NumberRecord,
-    Reading, SinceIncarnation, TagRecord,
+    DEFAULT_LEASE_MS, DEFAULT_SKEW_MS, Fleet, FleetLimits, Incarnation, MOST_CHANGES, NumberKey, NumberRecord, Reading,
+    RecordChange, SinceIncarnation, TagRecord,
 };
 use crate::fleet::segment::END;
 use crate::fleet::tag::Tag;
@@ -55,7 +55,7 @@ impl Began {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decision {
     /// What is written next, [`MOST_CHANGES`] at most, in one swap.
-    pub changes: Vec<Change>,
+    pub changes: Vec<RecordChange>,
     /// Whether that is all. Otherwise the registry is read again then, and the rest decided.
     pub is_last: bool,
     /// What the operation does, as far as it is not done yet.
@@ -130,7 +130,7 @@ pub fn decide(
                 return Err(Refusal::RangeOutsideLayout { first, last, numbers });
             }
             let new = Fleet { range: Some((first, last)), ..fleet };
-            Ok(whole(new, Outcome::RangeSet { first, last, numbers }, random))
+            Ok(fleet_alone(new, Outcome::RangeSet { first, last, numbers }, random))
         }
         Operation::SetLimits { lease_ms, skew_ms } => set_limits(reading, lease_ms, skew_ms, random),
         Operation::SetLease { lease_ms, skew_ms } => set_lease(&fleet, lease_ms, skew_ms, random),
@@ -141,12 +141,12 @@ pub fn decide(
                 }
                 check_noted(reading)?;
             }
-            Ok(whole(Fleet { loses_nothing, ..fleet }, Outcome::LosesNothingSet { loses_nothing }, random))
+            Ok(fleet_alone(Fleet { loses_nothing, ..fleet }, Outcome::LosesNothingSet { loses_nothing }, random))
         }
         Operation::Close => {
             // Opening then says that nothing was lost.
             check_noted(reading)?;
-            Ok(whole(Fleet { closed: true, ..fleet }, Outcome::Closed { was_closed: fleet.closed }, random))
+            Ok(fleet_alone(Fleet { closed: true, ..fleet }, Outcome::Closed { was_closed: fleet.closed }, random))
         }
         Operation::Open { moved } => open(began, reading, moved, random),
         Operation::ResetSettings => reset_settings(began, reading, random),
@@ -169,8 +169,8 @@ pub fn decide(
         Operation::SetTag { tag, next, least, greatest, jumps } => {
             check_open(&fleet)?;
             let was = *reading.tags.get(&tag).ok_or(Refusal::NoSuchTag { tag })?;
-            let wish = Wish { next, least, greatest, jumps };
-            let record = changed_tag(began, reading, tag, &was, &wish, random)?;
+            let wanted = WantedTag { next, least, greatest, jumps };
+            let record = changed_tag(began, reading, tag, &was, &wanted, random)?;
             Ok(of_tag(tag, Some(was.nonce), Some(record), Outcome::TagSet { tag, was, record }))
         }
         Operation::DropTag { tag } => {
@@ -183,12 +183,12 @@ pub fn decide(
 
 /// Writes the fleet's record, and nothing else. It is written also where it stays the same: only a
 /// swap that is answered shows that what was read is durable.
-fn whole(new: Fleet, outcome: Outcome, random: &mut dyn FnMut() -> u64) -> Decision {
-    Decision { changes: vec![Change::Fleet(Fleet { version: random(), ..new })], is_last: true, outcome }
+fn fleet_alone(new: Fleet, outcome: Outcome, random: &mut dyn FnMut() -> u64) -> Decision {
+    Decision { changes: vec![RecordChange::Fleet(Fleet { version: random(), ..new })], is_last: true, outcome }
 }
 
 fn of_tag(tag: Tag, was: Option<u64>, record: Option<TagRecord>, outcome: Outcome) -> Decision {
-    Decision { changes: vec![Change::Tag { tag, was, record }], is_last: true, outcome }
+    Decision { changes: vec![RecordChange::Tag { tag, was, record }], is_last: true, outcome }
 }
 
 /// Returns how many numbers the fleet's layout has for servers, if it is built in: what the line of
@@ -278,7 +278,7 @@ fn set_limits(
     let (longest, skew) = new.limits_ms();
     let used = Fleet { longest_ms: longest, skew_ms: skew, ..new };
     let (used_lease_ms, used_skew_ms) = (used.used_lease_ms(), used.used_skew_ms());
-    Ok(whole(new, Outcome::LimitsSet { longest_ms, skew_ms, used_lease_ms, used_skew_ms }, random))
+    Ok(fleet_alone(new, Outcome::LimitsSet { longest_ms, skew_ms, used_lease_ms, used_skew_ms }, random))
 }
 
 fn set_lease(
@@ -300,7 +300,7 @@ fn set_lease(
     let new = Fleet { lease_ms, clock_skew_ms, ..*fleet };
     let used = Fleet { longest_ms, skew_ms: most_skew_ms, ..new };
     let outcome = Outcome::LeaseSet { lease_ms: used.used_lease_ms(), skew_ms: used.used_skew_ms() };
-    Ok(whole(new, outcome, random))
+    Ok(fleet_alone(new, outcome, random))
 }
 
 fn open(
@@ -325,7 +325,7 @@ fn open(
     let moved = moved == Some(true);
     let incarnation = if moved { reading.incarnation } else { fleet.incarnation };
     let outcome = Outcome::Opened { was_closed: fleet.closed, moved };
-    Ok(whole(Fleet { closed: false, incarnation, ..fleet }, outcome, random))
+    Ok(fleet_alone(Fleet { closed: false, incarnation, ..fleet }, outcome, random))
 }
 
 /// Decides in two steps, because a swap does not compare all numbers. First the fleet is closed, so
@@ -333,7 +333,7 @@ fn open(
 fn reset_settings(began: &Began, reading: &Reading, random: &mut dyn FnMut() -> u64) -> Result<Decision, Refusal> {
     let fleet = reading.fleet;
     check_noted(reading)?;
-    let last_ms = reading.numbers.values().filter(|record| !is_kept(record)).map(|record| record.until_ms).max();
+    let last_ms = reading.numbers.values().filter(|record| !is_reserved(record)).map(|record| record.until_ms).max();
     // Clocks may be apart by the skew, and the registry's own may have been.
     let leases_ms = last_ms.map_or(i64::MIN, |last_ms| last_ms.saturating_add(2 * fleet.limits_ms().1));
     // By the end of the freeze, all leases that are lost have ended.
@@ -353,11 +353,11 @@ fn reset_settings(began: &Began, reading: &Reading, random: &mut dyn FnMut() -> 
     let is_closed = stays_closed(began, &fleet);
     let outcome = Outcome::SettingsReset { is_closed };
     if !fleet.closed {
-        return Ok(Decision { is_last: false, ..whole(Fleet { closed: true, ..fleet }, outcome, random) });
+        return Ok(Decision { is_last: false, ..fleet_alone(Fleet { closed: true, ..fleet }, outcome, random) });
     }
     let used = Fleet { lease_ms, clock_skew_ms, ..fleet };
     let new = Fleet { layout: None, range, closed: is_closed, longest_ms: 0, skew_ms: 0, ..used };
-    Ok(whole(new, outcome, random))
+    Ok(fleet_alone(new, outcome, random))
 }
 
 /// Decides what a restore changes: leases and tags first, and the fleet's record last. Whatever
@@ -386,12 +386,12 @@ fn restored(
     let mut changes = Vec::new();
     for (number, record) in &reading.numbers {
         // The freeze of the new generation outlasts all leases that may be.
-        if record.until_ms <= freeze_ms || is_kept(record) {
+        if record.until_ms <= freeze_ms || is_reserved(record) {
             continue;
         }
         // The nonce stays, so that a server that lives recognizes its lease.
         let cut = NumberRecord { from_ms: record.from_ms.min(freeze_ms), until_ms: freeze_ms, ..*record };
-        changes.push(Change::Number { number: *number, was: Some(record.nonce), record: cut });
+        changes.push(RecordChange::Number { number: *number, was: Some(record.nonce), record: cut });
     }
     for (tag, record) in &reading.tags {
         if !record.jumps {
@@ -400,13 +400,13 @@ fn restored(
             && let Some(raised) = record.restored(&new, now_ms, random())
         {
             outcome.jumped.push(JumpedTag { tag: *tag, from: record.next, to: raised.next_in(&new) });
-            changes.push(Change::Tag { tag: *tag, was: Some(record.nonce), record: Some(raised) });
+            changes.push(RecordChange::Tag { tag: *tag, was: Some(record.nonce), record: Some(raised) });
         }
     }
     let is_last = changes.len() < began.most_changes;
     changes.truncate(began.most_changes);
     if is_last {
-        changes.push(Change::Fleet(new));
+        changes.push(RecordChange::Fleet(new));
     }
     Ok(Decision { changes, is_last, outcome: Outcome::Restored(outcome) })
 }
@@ -439,9 +439,9 @@ fn made_anew(
     if !fleet.closed {
         // `open --moved` trusts whoever closes a fleet, also if the turn ends before its next step.
         check_noted(reading)?;
-        return Ok(Decision { is_last: false, ..whole(Fleet { closed: true, ..fleet }, outcome, random) });
+        return Ok(Decision { is_last: false, ..fleet_alone(Fleet { closed: true, ..fleet }, outcome, random) });
     }
-    Ok(Decision { changes: vec![Change::Fleet(new)], is_last: true, outcome })
+    Ok(Decision { changes: vec![RecordChange::Fleet(new)], is_last: true, outcome })
 }
 
 /// Whether another operator has closed the fleet, for a move, and not this turn.
@@ -458,7 +458,7 @@ fn lost(old: &Fleet, incarnation: Incarnation, now_ms: i64, lease_ms: i64, skew_
 }
 
 /// Whether an operator keeps the number: no lease has the fingerprint 0 of a server.
-fn is_kept(record: &NumberRecord) -> bool {
+fn is_reserved(record: &NumberRecord) -> bool {
     record.server == 0
 }
 
@@ -489,16 +489,16 @@ fn reserve(
     let Reading { fleet, now_ms, .. } = *reading;
     check_open(&fleet)?;
     check_number(&fleet, number)?;
-    let most_ms = now_ms.saturating_add(KEPT_AHEAD_MS);
+    let most_ms = now_ms.saturating_add(RESERVED_AHEAD_MS);
     if until_ms > most_ms && !force {
-        return Err(Refusal::KeptTooLong { number, until_ms, most_ms });
+        return Err(Refusal::ReservedTooLong { number, until_ms, most_ms });
     }
     // A lost lease of the number may run. Its server would stop drawing, because the number is
     // taken.
     check_noted(reading)?;
     let old = reading.numbers.get(&number);
     let is_older = old.is_none_or(|old| old.generation < fleet.generation);
-    if let Some(old) = old.filter(|old| !is_kept(old)) {
+    if let Some(old) = old.filter(|old| !is_reserved(old)) {
         let again_ms = old.until_ms.saturating_add(fleet.limits_ms().1);
         if again_ms > now_ms {
             return Err(Refusal::NumberLeased { number, until_ms: old.until_ms, again_ms });
@@ -525,7 +525,7 @@ fn reserve(
         renewed_ms: now_ms,
         offset_ms: 0,
     };
-    let changes = vec![Change::Number { number, was: old.map(|old| old.nonce), record }];
+    let changes = vec![RecordChange::Number { number, was: old.map(|old| old.nonce), record }];
     Ok(Decision { changes, is_last: true, outcome: Outcome::Reserved { number, until_ms } })
 }
 
@@ -547,17 +547,17 @@ fn drop_numbers(
     }
     let over = numbers.iter().filter(|(_, record)| record.until_ms <= before_ms);
     let mut changes: Vec<_> =
-        over.map(|(number, record)| Change::DropNumber { number: *number, was: record.nonce }).collect();
+        over.map(|(number, record)| RecordChange::DropNumber { number: *number, was: record.nonce }).collect();
     let outcome = |count| Outcome::NumbersDropped { before_ms, count };
     if !changes.is_empty() && fleet.freeze_ms < before_ms {
         let raised = Fleet { freeze_ms: before_ms, ..*fleet };
-        return Ok(Decision { is_last: false, ..whole(raised, outcome(0), random) });
+        return Ok(Decision { is_last: false, ..fleet_alone(raised, outcome(0), random) });
     }
     let is_last = changes.len() < began.most_changes;
     changes.truncate(began.most_changes);
     let outcome = outcome(changes.len());
     if is_last {
-        changes.push(Change::Fleet(Fleet { version: random(), ..*fleet }));
+        changes.push(RecordChange::Fleet(Fleet { version: random(), ..*fleet }));
     }
     Ok(Decision { changes, is_last, outcome })
 }
@@ -570,7 +570,7 @@ fn check_steps(steps: (u32, u32)) -> Result<(), Refusal> {
 }
 
 /// What is changed of a tag ([`Operation::SetTag`]).
-struct Wish {
+struct WantedTag {
     next: Option<i64>,
     least: Option<u32>,
     greatest: Option<u32>,
@@ -582,10 +582,10 @@ fn changed_tag(
     reading: &Reading,
     tag: Tag,
     was: &TagRecord,
-    wish: &Wish,
+    wanted: &WantedTag,
     random: &mut dyn FnMut() -> u64,
 ) -> Result<TagRecord, Refusal> {
-    let Wish { next, least, greatest, jumps } = *wish;
+    let WantedTag { next, least, greatest, jumps } = *wanted;
     if next.is_none() && least.is_none() && greatest.is_none() && jumps.is_none() {
         return Err(Refusal::NothingToSet);
     }

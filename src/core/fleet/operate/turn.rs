@@ -12,7 +12,7 @@ use super::decisions::{Began, Decision, decide};
 use super::{JumpedTag, Operation, Outcome, Refusal, Restored};
 use crate::fleet::exchange::{self, Swapped};
 use crate::fleet::registry::{
-    Change, Fleet, Incarnation, MOST_CHANGES, NumberKey, NumberRecord, Reading, SinceIncarnation, Store,
+    Fleet, Incarnation, MOST_CHANGES, NumberKey, NumberRecord, Reading, RecordChange, SinceIncarnation, Store,
 };
 
 /// How often a swap is refused, one after the other, until the turn gives up.
@@ -20,7 +20,7 @@ const MOST_REFUSED: u32 = 20;
 
 /// Why an operation is not performed, or may not be.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Failure<E> {
+pub enum NotPerformed<E> {
     /// The registry does not answer.
     Away(E),
     /// It is refused.
@@ -29,10 +29,10 @@ pub enum Failure<E> {
 
 /// What was sent in the end, or would be.
 #[derive(Debug, Clone)]
-struct Proposal {
+struct LastSwap {
     incarnation: Incarnation,
     /// What tells that it is written.
-    sign: Change,
+    sign: RecordChange,
     outcome: Outcome,
 }
 
@@ -40,13 +40,13 @@ struct Proposal {
 #[derive(Debug, Clone)]
 struct Part {
     incarnation: Incarnation,
-    changes: Vec<Change>,
+    changes: Vec<RecordChange>,
     /// What it does of a restore.
     done: Restored,
 }
 
 /// What a swap is for.
-enum Aim {
+enum SwapAim {
     /// Some of what is to be written.
     Part(Part),
     /// All that was left.
@@ -62,7 +62,7 @@ pub struct Turn {
     most_changes: usize,
     began: Option<Began>,
     /// What was sent, and would end the turn.
-    proposals: Vec<Proposal>,
+    proposals: Vec<LastSwap>,
     /// What was sent as well, and not answered.
     unanswered: Vec<Part>,
     /// What is written so far of a restore.
@@ -104,41 +104,47 @@ impl Turn {
     /// that no other call returns, in no program.
     ///
     /// # Errors
-    /// [`Failure`].
+    /// [`NotPerformed`].
     pub fn perform<S: Store>(
         &mut self,
         store: &S,
         random: &mut dyn FnMut() -> u64,
-    ) -> Result<Outcome, Failure<S::Error>> {
+    ) -> Result<Outcome, NotPerformed<S::Error>> {
         let (mut refused, mut left) = (0, None);
         loop {
             let reading = match left.take() {
                 Some(reading) => reading,
-                None => store.read(&self.operation.wanted()).map_err(Failure::Away)?,
+                None => store.read(&self.operation.wanted()).map_err(NotPerformed::Away)?,
             };
-            let (aim, changes) = self.decide(&reading, random).map_err(Failure::Refused)?;
+            let (aim, changes) = self.decide(&reading, random).map_err(NotPerformed::Refused)?;
             let swapped = exchange::swap(store, &reading, changes).map_err(|error| {
-                if let Aim::Part(part) = &aim {
+                if let SwapAim::Part(part) = &aim {
                     self.unanswered.push(part.clone());
                 }
-                Failure::Away(error)
+                NotPerformed::Away(error)
             })?;
             refused = if swapped == Swapped::Refused { refused + 1 } else { 0 };
             match (aim, swapped) {
-                (Aim::Rest(outcome), Swapped::Written) => return Ok(self.whole(outcome)),
-                (Aim::Undo(refusal), Swapped::Written | Swapped::Forgotten) => return Err(Failure::Refused(refusal)),
-                (Aim::Part(part), Swapped::Written) => {
+                (SwapAim::Rest(outcome), Swapped::Written) => return Ok(self.with_parts(outcome)),
+                (SwapAim::Undo(refusal), Swapped::Written | Swapped::Forgotten) => {
+                    return Err(NotPerformed::Refused(refusal));
+                }
+                (SwapAim::Part(part), Swapped::Written) => {
                     self.note_part(&part);
                     left = without(reading, &part.changes);
                 }
-                _ if refused == MOST_REFUSED => return Err(Failure::Refused(Refusal::Contended)),
+                _ if refused == MOST_REFUSED => return Err(NotPerformed::Refused(Refusal::Contended)),
                 _ => {}
             }
         }
     }
 
     /// Returns what is to be written now, and what for.
-    fn decide(&mut self, reading: &Reading, random: &mut dyn FnMut() -> u64) -> Result<(Aim, Vec<Change>), Refusal> {
+    fn decide(
+        &mut self,
+        reading: &Reading,
+        random: &mut dyn FnMut() -> u64,
+    ) -> Result<(SwapAim, Vec<RecordChange>), Refusal> {
         let most_changes = self.most_changes;
         self.began.get_or_insert_with(|| Began { most_changes, ..Began::at(reading) });
         self.note_what_shows(reading);
@@ -147,16 +153,16 @@ impl Turn {
         // is.
         let shown = self.proposals.iter().find(|proposal| proposal.shows_in(reading, &began)).cloned();
         let decision = match shown {
-            Some(Proposal { outcome, .. }) => {
+            Some(LastSwap { outcome, .. }) => {
                 let confirmed = Fleet { version: random(), ..reading.fleet };
-                Ok(Decision { changes: vec![Change::Fleet(confirmed)], is_last: true, outcome })
+                Ok(Decision { changes: vec![RecordChange::Fleet(confirmed)], is_last: true, outcome })
             }
             None => decide(&self.operation, &began, reading, random),
         };
         let Decision { changes, is_last, outcome } = match decision {
             Err(refusal) if began.closed_as == Some(reading.fleet.version) => {
                 let opened = Fleet { closed: false, version: random(), ..reading.fleet };
-                return Ok((Aim::Undo(refusal), vec![Change::Fleet(opened)]));
+                return Ok((SwapAim::Undo(refusal), vec![RecordChange::Fleet(opened)]));
             }
             decision => decision?,
         };
@@ -164,16 +170,16 @@ impl Turn {
         if let [.., sign] = changes.as_slice()
             && is_last
         {
-            self.proposals.push(Proposal { incarnation, sign: sign.clone(), outcome: outcome.clone() });
-            return Ok((Aim::Rest(outcome), changes));
+            self.proposals.push(LastSwap { incarnation, sign: sign.clone(), outcome: outcome.clone() });
+            return Ok((SwapAim::Rest(outcome), changes));
         }
-        if let ([Change::Fleet(closed)], Some(began)) = (changes.as_slice(), &mut self.began)
+        if let ([RecordChange::Fleet(closed)], Some(began)) = (changes.as_slice(), &mut self.began)
             && closed.closed
         {
             began.closed_as = Some(closed.version);
         }
         let done = if let Outcome::Restored(restored) = outcome { restored } else { Restored::default() };
-        Ok((Aim::Part(Part { incarnation, changes: changes.clone(), done }), changes))
+        Ok((SwapAim::Part(Part { incarnation, changes: changes.clone(), done }), changes))
     }
 
     /// Notes parts that were not answered, and are written. One record shows that, because the
@@ -196,19 +202,19 @@ impl Turn {
     fn note_part(&mut self, Part { changes, done, .. }: &Part) {
         for change in changes {
             match change {
-                Change::Tag { tag, record: Some(record), .. } => {
+                RecordChange::Tag { tag, record: Some(record), .. } => {
                     self.so_far.jumped.retain(|jumped| jumped.tag != *tag);
                     self.so_far.jumped.extend(done.jumped.iter().filter(|jumped| jumped.tag == *tag));
                     self.began.as_mut().map(|began| began.raised.insert(*tag, (record.id, record.next)));
                 }
-                Change::DropNumber { .. } => self.dropped += 1,
-                Change::Tag { record: None, .. } | Change::Number { .. } | Change::Fleet(_) => {}
+                RecordChange::DropNumber { .. } => self.dropped += 1,
+                RecordChange::Tag { record: None, .. } | RecordChange::Number { .. } | RecordChange::Fleet(_) => {}
             }
         }
     }
 
     /// Returns an outcome with what was written before.
-    fn whole(&mut self, outcome: Outcome) -> Outcome {
+    fn with_parts(&mut self, outcome: Outcome) -> Outcome {
         let last = match outcome {
             Outcome::NumbersDropped { before_ms, count } => {
                 return Outcome::NumbersDropped { before_ms, count: count + self.dropped };
@@ -224,28 +230,28 @@ impl Turn {
     }
 }
 
-impl Proposal {
+impl LastSwap {
     /// Whether what is read shows that it is written. A store that has forgotten something since
     /// it was decided shows that it may rest on what is not true any more.
     fn shows_in(&self, reading: &Reading, began: &Began) -> bool {
         let is_written = match &self.sign {
             // A server may have changed the record since. No two generations have one freeze.
-            Change::Fleet(new) => {
+            RecordChange::Fleet(new) => {
                 let begins = |fleet: &Fleet| (fleet.generation, fleet.horizon_ms, fleet.freeze_ms);
                 let is_generation = matches!(self.outcome, Outcome::Restored(_) | Outcome::Lost { .. });
                 reading.fleet.version == new.version || is_generation && begins(&reading.fleet) == begins(new)
             }
-            Change::Number { number, record, .. } => {
+            RecordChange::Number { number, record, .. } => {
                 reading.numbers.get(number).is_some_and(|found| found.nonce == record.nonce)
             }
-            Change::DropNumber { number, was } => is_dropped(*number, *was, reading),
+            RecordChange::DropNumber { number, was } => is_dropped(*number, *was, reading),
             // In another generation, what was said of a tag does not hold any more.
-            Change::Tag { tag, record: Some(record), .. } => {
+            RecordChange::Tag { tag, record: Some(record), .. } => {
                 let is_same = (reading.fleet.generation, reading.fleet.freeze_ms) == began.generation;
                 is_same && reading.tags.get(tag).is_some_and(|found| found.nonce == record.nonce)
             }
             // Another tag may have its name by now.
-            Change::Tag { tag, record: None, .. } => {
+            RecordChange::Tag { tag, record: None, .. } => {
                 let Outcome::TagDropped { was, .. } = &self.outcome else { return false };
                 reading.tags.get(tag).is_none_or(|found| found.id != was.id)
             }
@@ -255,28 +261,28 @@ impl Proposal {
 }
 
 /// Whether a record is read as a change has left it.
-fn is_written(change: &Change, reading: &Reading) -> bool {
+fn is_written(change: &RecordChange, reading: &Reading) -> bool {
     match change {
-        Change::Fleet(fleet) => reading.fleet.version == fleet.version,
-        Change::Number { number, record, .. } => {
+        RecordChange::Fleet(fleet) => reading.fleet.version == fleet.version,
+        RecordChange::Number { number, record, .. } => {
             // A lease that is cut keeps its nonce.
             let is_same = |found: &NumberRecord| (found.nonce, found.until_ms) == (record.nonce, record.until_ms);
             reading.numbers.get(number).is_some_and(is_same)
         }
-        Change::DropNumber { number, was } => is_dropped(*number, *was, reading),
-        Change::Tag { tag, record: Some(record), .. } => {
+        RecordChange::DropNumber { number, was } => is_dropped(*number, *was, reading),
+        RecordChange::Tag { tag, record: Some(record), .. } => {
             reading.tags.get(tag).is_some_and(|found| found.nonce == record.nonce)
         }
-        Change::Tag { record: None, .. } => false,
+        RecordChange::Tag { record: None, .. } => false,
     }
 }
 
 /// Returns a reading without numbers' records that are deleted, if nothing else was changed: all
 /// may be many. A deletion leaves the fleet's version as it was, so that the next swap notices a
 /// change of the fleet.
-fn without(mut reading: Reading, changes: &[Change]) -> Option<Reading> {
+fn without(mut reading: Reading, changes: &[RecordChange]) -> Option<Reading> {
     for change in changes {
-        let Change::DropNumber { number, .. } = change else { return None };
+        let RecordChange::DropNumber { number, .. } = change else { return None };
         reading.numbers.remove(number);
     }
     Some(reading)

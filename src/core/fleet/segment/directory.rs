@@ -64,16 +64,16 @@ impl Directory {
 
     /// Notes that values below `least` are not wanted of a place under this claim. Blocks that are
     /// there, or under way, may lie below. It holds as long as the claim, and is not lowered, but
-    /// may be [forgotten](Self::unwish).
-    pub fn wish(&mut self, places: &[Place], at: usize, claim: u64, least: i64) {
+    /// may be [forgotten](Self::drop_minimum).
+    pub fn raise_minimum(&mut self, places: &[Place], at: usize, claim: u64, least: i64) {
         if places.get(at).is_some_and(|place| place.claimed() == claim) {
             self.leasts[at] = self.leasts[at].max(least);
         }
     }
 
-    /// Forgets a wish that the registry has refused, so that others can draw. A greater one that
+    /// Forgets a minimum that the registry has refused, so that others can draw. A greater one that
     /// was made since stays.
-    pub fn unwish(&mut self, places: &[Place], at: usize, claim: u64, least: i64) {
+    pub fn drop_minimum(&mut self, places: &[Place], at: usize, claim: u64, least: i64) {
         if places.get(at).is_some_and(|place| place.claimed() == claim) && self.leasts[at] == least {
             self.leasts[at] = i64::MIN;
         }
@@ -132,18 +132,18 @@ mod tests {
         let (at, a) = directory.find(&places, tag("a")).unwrap();
         let least = |directory: &Directory| directory.claimed(&places)[0].least;
         assert_eq!(least(&directory), i64::MIN);
-        for (wish, then) in [(7, 7), (3, 7), (9, 9)] {
-            directory.wish(&places, at, a.claim(), wish);
+        for (minimum, then) in [(7, 7), (3, 7), (9, 9)] {
+            directory.raise_minimum(&places, at, a.claim(), minimum);
             directory.find(&places, tag("a")).unwrap();
             assert_eq!(least(&directory), then);
         }
         places[0].free();
         let (at, b) = directory.find(&places, tag("b")).unwrap();
         // A session that does not know yet that its tag is gone.
-        directory.wish(&places, at, a.claim(), 100);
+        directory.raise_minimum(&places, at, a.claim(), 100);
         assert_eq!(least(&directory), i64::MIN);
-        directory.wish(&places, at, b.claim(), 5);
-        directory.wish(&places, PLACES, b.claim(), 6);
+        directory.raise_minimum(&places, at, b.claim(), 5);
+        directory.raise_minimum(&places, PLACES, b.claim(), 6);
         assert_eq!(least(&directory), 5);
     }
 

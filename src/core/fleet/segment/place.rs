@@ -154,7 +154,7 @@ pub struct Drawn {
     pub run: ValueRun,
     /// Whether this draw has made it time to reserve the next block, so that the caller wakes the
     /// worker. Of all draws from a block, one at most says so.
-    pub is_due: bool,
+    pub needs_refill: bool,
 }
 
 /// Values that a session has found, to be [taken](PlaceView::take).
@@ -197,7 +197,7 @@ fn split(word: u64) -> (u64, u64) {
 
 /// Whether the next block is to be reserved when so many values of a block are drawn: from a tenth
 /// on (Leaf's rule).
-fn is_due(drawn: u64, count: u64) -> bool {
+fn needs_refill(drawn: u64, count: u64) -> bool {
     drawn.saturating_mul(10) >= count
 }
 
@@ -251,9 +251,9 @@ impl Place {
     }
 
     /// Whether the next block should be reserved.
-    pub fn is_due(&self) -> bool {
+    pub fn needs_refill(&self) -> bool {
         let (number, drawn) = split(self.word.load(Ordering::Acquire));
-        is_due(drawn, self.slot(number).count.load(Ordering::Acquire))
+        needs_refill(drawn, self.slot(number).count.load(Ordering::Acquire))
     }
 
     /// Returns room for a block, unless there is a next block already. Only the worker calls this.
@@ -389,8 +389,8 @@ impl<'a> PlaceView<'a> {
             // If the word has changed, these may be parts of two blocks, and are not taken.
             let taken = u64::from(count.max(1)).min(length.saturating_sub(drawn));
             let run = ValueRun { first: first.wrapping_add(drawn as i64), count: taken as u32 };
-            let is_due = is_due(drawn + taken, length) && (drawn == 0 || !is_due(drawn, length));
-            return Ok(FoundValues { word, next: join(number, drawn + taken), drawn: Drawn { run, is_due } });
+            let needs_refill = needs_refill(drawn + taken, length) && (drawn == 0 || !needs_refill(drawn, length));
+            return Ok(FoundValues { word, next: join(number, drawn + taken), drawn: Drawn { run, needs_refill } });
         }
     }
 
@@ -470,7 +470,7 @@ mod tests {
                 let place = claimed();
                 fill(&place, block(1, length));
                 let due: Vec<_> = std::iter::from_fn(|| place.view().draw(count).ok())
-                    .filter(|drawn| drawn.is_due)
+                    .filter(|drawn| drawn.needs_refill)
                     .map(|drawn| drawn.run)
                     .collect();
                 let [run] = due[..] else { panic!("{due:?} of {length}, {count} at a time") };
@@ -480,10 +480,10 @@ mod tests {
         }
         let place = claimed();
         // A place without a block wants one.
-        assert!(place.is_due());
+        assert!(place.needs_refill());
         fill(&place, block(1, 20));
-        assert!(!place.view().draw(1).unwrap().is_due && !place.is_due());
-        assert!(place.view().draw(1).unwrap().is_due && place.is_due());
+        assert!(!place.view().draw(1).unwrap().needs_refill && !place.needs_refill());
+        assert!(place.view().draw(1).unwrap().needs_refill && place.needs_refill());
     }
 
     #[test]

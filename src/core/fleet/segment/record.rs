@@ -99,15 +99,15 @@ impl TagRecord {
             (_, false) => {
                 // As much as one call may raise a tag; the next look adds to it.
                 let next = ask.above.min(self.next.saturating_add(FARTHEST));
-                let told = Self { next, nonce: ask.nonce, written_ms: now_ms, ..*self };
-                return (Grant::NoJump, Some(told).filter(|told| told.next > self.next));
+                let raised = Self { next, nonce: ask.nonce, written_ms: now_ms, ..*self };
+                return (Grant::NoJump, Some(raised).filter(|raised| raised.next > self.next));
             }
             (_, true) => self.next_in(fleet),
         };
         let Some(step) = ask.step else { return (Grant::Known, None) };
-        // A wish is not history: it must not count as values that were lost.
+        // A minimum is not history: it must not count as values that were lost.
         let known = next.max(ask.above);
-        // A wish may only raise.
+        // A minimum may only raise.
         let first = known.max(ask.least);
         // Otherwise one call could use up the tag for ever.
         if first > next.saturating_add(FARTHEST) {
@@ -296,9 +296,9 @@ mod tests {
         let (record, fleet) = (TagRecord { jumps: false, ..RECORD }, Fleet { generation: 6, ..FLEET });
         assert_eq!(record.answer(&ask(10), &fleet, NOW_MS), (Grant::NoJump, None));
         let look = Ask { step: None, above: 130, ..ask(10) };
-        let told = TagRecord { next: 130, nonce: look.nonce, written_ms: NOW_MS, ..record };
-        assert_eq!(record.answer(&look, &fleet, NOW_MS), (Grant::NoJump, Some(told)));
-        assert_eq!(told.answer(&look, &fleet, NOW_MS), (Grant::NoJump, None));
+        let raised = TagRecord { next: 130, nonce: look.nonce, written_ms: NOW_MS, ..record };
+        assert_eq!(record.answer(&look, &fleet, NOW_MS), (Grant::NoJump, Some(raised)));
+        assert_eq!(raised.answer(&look, &fleet, NOW_MS), (Grant::NoJump, None));
         assert_eq!(block(record.answer(&ask(10), &FLEET, NOW_MS).0), (100, 10, 0));
     }
 
@@ -319,37 +319,44 @@ mod tests {
 
     #[test]
     fn a_wish_raises_a_tag_and_lowers_none() {
-        let wish = |least| Ask { least, ..ask(10) };
+        let with_minimum = |least| Ask { least, ..ask(10) };
         for least in [i64::MIN, 0, 99, 100] {
-            assert_eq!(RECORD.answer(&wish(least), &FLEET, NOW_MS), RECORD.answer(&ask(10), &FLEET, NOW_MS), "{least}");
+            assert_eq!(
+                RECORD.answer(&with_minimum(least), &FLEET, NOW_MS),
+                RECORD.answer(&ask(10), &FLEET, NOW_MS),
+                "{least}"
+            );
         }
         // The registry has forgotten nothing, so nothing was skipped.
-        let (grant, record) = RECORD.answer(&wish(5000), &FLEET, NOW_MS);
+        let (grant, record) = RECORD.answer(&with_minimum(5000), &FLEET, NOW_MS);
         assert_eq!((block(grant), record.unwrap().next), ((5000, 10, 0), 5010));
-        assert_eq!(block(record.unwrap().answer(&wish(5000), &FLEET, NOW_MS).0), (5010, 10, 0));
+        assert_eq!(block(record.unwrap().answer(&with_minimum(5000), &FLEET, NOW_MS).0), (5010, 10, 0));
         // It is not lost in a jump, and does not hide one.
         let fleet = Fleet { generation: 6, ..FLEET };
-        assert_eq!(block(RECORD.answer(&wish(5000), &fleet, NOW_MS).0), (100 + JUMP, 10, JUMP));
-        assert_eq!(block(RECORD.answer(&wish(2 * JUMP), &fleet, NOW_MS).0), (2 * JUMP, 10, JUMP));
-        let beyond = Ask { above: 101, ..wish(5000) };
+        assert_eq!(block(RECORD.answer(&with_minimum(5000), &fleet, NOW_MS).0), (100 + JUMP, 10, JUMP));
+        assert_eq!(block(RECORD.answer(&with_minimum(2 * JUMP), &fleet, NOW_MS).0), (2 * JUMP, 10, JUMP));
+        let beyond = Ask { above: 101, ..with_minimum(5000) };
         assert_eq!(RECORD.answer(&beyond, &FLEET, NOW_MS), (Grant::Forgot, None));
-        assert_eq!(RECORD.answer(&Ask { step: None, ..wish(5000) }, &FLEET, NOW_MS), (Grant::Known, None));
+        assert_eq!(RECORD.answer(&Ask { step: None, ..with_minimum(5000) }, &FLEET, NOW_MS), (Grant::Known, None));
     }
 
     #[test]
     fn one_call_does_not_use_up_a_tag() {
-        let wish = |least| Ask { least, ..ask(10) };
-        assert_eq!(block(RECORD.answer(&wish(100 + FARTHEST), &FLEET, NOW_MS).0).0, 100 + FARTHEST);
+        let with_minimum = |least| Ask { least, ..ask(10) };
+        assert_eq!(block(RECORD.answer(&with_minimum(100 + FARTHEST), &FLEET, NOW_MS).0).0, 100 + FARTHEST);
         for far in [101 + FARTHEST, END - 1, END] {
-            assert_eq!(RECORD.answer(&wish(far), &FLEET, NOW_MS), (Grant::TooFar, None));
+            assert_eq!(RECORD.answer(&with_minimum(far), &FLEET, NOW_MS), (Grant::TooFar, None));
             // A server that says that it has had them, before a generation that the tag knows of.
             let had = Ask { above: far, generation: 4, ..ask(10) };
             assert_eq!(RECORD.answer(&had, &FLEET, NOW_MS), (Grant::TooFar, None));
         }
         // A jump is the operator's, and counts from there.
         let fleet = Fleet { generation: 6, ..FLEET };
-        assert_eq!(block(RECORD.answer(&wish(100 + JUMP + FARTHEST), &fleet, NOW_MS).0).0, 100 + JUMP + FARTHEST);
-        assert_eq!(RECORD.answer(&wish(101 + JUMP + FARTHEST), &fleet, NOW_MS), (Grant::TooFar, None));
+        assert_eq!(
+            block(RECORD.answer(&with_minimum(100 + JUMP + FARTHEST), &fleet, NOW_MS).0).0,
+            100 + JUMP + FARTHEST
+        );
+        assert_eq!(RECORD.answer(&with_minimum(101 + JUMP + FARTHEST), &fleet, NOW_MS), (Grant::TooFar, None));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use super::{Ask, Block, Claimed, Grant, PLACES, Place, Return, State};
 use crate::fleet::exchange::{self, Failure, Member, Swapped, ended};
 use crate::fleet::membership::Membership;
 use crate::fleet::pace::{AGAIN_AFTER_MS, MOST_LOST, MOST_ROUNDS};
-use crate::fleet::registry::{Change, MOST_CHANGES, Reading, TagRecord, Wanted};
+use crate::fleet::registry::{MOST_CHANGES, Reading, RecordChange, TagRecord, Wanted};
 use crate::fleet::tag::Tag;
 
 /// How long a block should last, in milliseconds (Leaf). A tag's step doubles if a block lasted
@@ -29,8 +29,8 @@ pub trait SuppliedServer: Member {
     /// takes the directory's lock, and gives it back.
     fn claimed(&self) -> Vec<Claimed>;
 
-    /// Forgets a wish ([`Directory::unwish`](super::Directory::unwish)).
-    fn unwish(&self, place: usize, claim: u64, least: i64);
+    /// Forgets a minimum ([`Directory::drop_minimum`](super::Directory::drop_minimum)).
+    fn drop_minimum(&self, place: usize, claim: u64, least: i64);
 
     /// Returns the time since some instant, in milliseconds. It is never set back while the server
     /// runs. Steps depend on it, and nothing else.
@@ -94,7 +94,7 @@ pub enum SupplyNotice {
 
 /// What the worker knows of a place's tag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct KnownTag {
+pub struct LastSeenTag {
     /// Which claim of the place this is about.
     claim: u64,
     /// What the server has had, once a block was reserved.
@@ -128,7 +128,7 @@ struct HadBlocks {
     lasted_ms: Option<i64>,
 }
 
-impl KnownTag {
+impl LastSeenTag {
     fn new(claim: u64) -> Self {
         Self { claim, had: None, wanted_ms: None, answered_ms: i64::MIN }
     }
@@ -193,18 +193,18 @@ fn next_step(step: u32, lasted_ms: Option<i64>, (least, greatest): (u32, u32)) -
 /// What the worker of one life of shared memory knows of its tags.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Supply {
-    known: [KnownTag; PLACES],
+    known: [LastSeenTag; PLACES],
 }
 
 impl Supply {
     /// Makes what is known at the start: nothing.
     #[allow(clippy::new_without_default, reason = "made once, in shared memory; a default would hide that")]
     pub fn new() -> Self {
-        Self { known: [KnownTag::new(0); PLACES] }
+        Self { known: [LastSeenTag::new(0); PLACES] }
     }
 
     /// Returns what is known of a place's tag under a claim.
-    pub fn known(&self, place: usize, claim: u64) -> Option<&KnownTag> {
+    pub fn last_seen(&self, place: usize, claim: u64) -> Option<&LastSeenTag> {
         self.known.get(place).filter(|known| known.claim == claim)
     }
 
@@ -212,8 +212,8 @@ impl Supply {
     /// from now; `None` if no tag is in use. The caller calls [`supply`](Self::supply) then.
     pub fn looks_in_ms<S: SuppliedServer>(&self, server: &S) -> Option<i64> {
         let claimed = server.claimed().into_iter();
-        let known = claimed.filter_map(|claimed| self.known(claimed.place, claimed.claim));
-        let looks_ms = |known: &KnownTag| known.answered_ms.saturating_add(LOOKED_AT_EVERY_MS);
+        let known = claimed.filter_map(|claimed| self.last_seen(claimed.place, claimed.claim));
+        let looks_ms = |known: &LastSeenTag| known.answered_ms.saturating_add(LOOKED_AT_EVERY_MS);
         let first_ms = known.filter(|known| known.had.is_some()).map(looks_ms).min()?;
         Some(first_ms.saturating_sub(server.running_ms()).max(0))
     }
@@ -319,16 +319,16 @@ impl Supply {
         let Claimed { place: at, claim, tag, least } = claimed;
         let (place, known) = (server.places().get(at)?, &mut self.known[at]);
         if known.claim != claim {
-            *known = KnownTag::new(claim);
+            *known = LastSeenTag::new(claim);
         }
         let since_ms = now_ms.saturating_sub(known.answered_ms);
-        let is_due = place.room().is_some() && place.is_due();
-        if is_due {
+        let needs_refill = place.room().is_some() && place.needs_refill();
+        if needs_refill {
             known.wanted_ms.get_or_insert(now_ms);
         }
         let asks = match place.state() {
-            State::Ended | State::NoJump | State::TooFar => is_due && since_ms >= AGAIN_AFTER_MS,
-            _ => is_due,
+            State::Ended | State::NoJump | State::TooFar => needs_refill && since_ms >= AGAIN_AFTER_MS,
+            _ => needs_refill,
         };
         let looks = known.had.is_some() && since_ms >= LOOKED_AT_EVERY_MS;
         let had = known.had.as_ref();
@@ -389,7 +389,7 @@ impl Supply {
             Grant::NoJump => tell(State::NoJump, SupplyNotice::NoJump(tag)),
             Grant::TooFar => {
                 tell(State::TooFar, SupplyNotice::TooFar { tag, from: ask.least.max(ask.above) });
-                server.unwish(at, known.claim, ask.least);
+                server.drop_minimum(at, known.claim, ask.least);
             }
         }
     }
@@ -445,7 +445,7 @@ fn write<S: SuppliedServer>(
     new: &[(Tag, Option<TagRecord>)],
 ) -> Result<Swapped, Failure<S::Error>> {
     let was = |tag| reading.tags.get(&tag).map(|record| record.nonce);
-    let change = |&(tag, new): &(Tag, Option<_>)| new.map(|_| Change::Tag { tag, was: was(tag), record: new });
+    let change = |&(tag, new): &(Tag, Option<_>)| new.map(|_| RecordChange::Tag { tag, was: was(tag), record: new });
     let changes: Vec<_> = new.iter().filter_map(change).collect();
     if changes.is_empty() {
         return Ok(Swapped::Written);

@@ -2,12 +2,12 @@
 
 use std::cell::{Cell, RefCell};
 
-use snowflake_core::draw::numbers::Span;
+use snowflake_core::draw::numbers::NextNumbers;
 use snowflake_core::fleet::exchange::Failure;
 use snowflake_core::fleet::lease::{Holder, LeaseNotice, LeaseTerms};
 use snowflake_core::fleet::membership::FleetNotice;
 use snowflake_core::fleet::registry::{
-    Change, Fleet, MOST_CHANGES, NumberKey, NumberRecord, Reading, Swap, SwapAnswer, Wanted,
+    Fleet, MOST_CHANGES, NumberKey, NumberRecord, Reading, RecordChange, Swap, SwapAnswer, Wanted,
 };
 use snowflake_core::fleet::segment::{PLACES, Supply};
 use snowflake_core::fleet::tag::Tag;
@@ -94,7 +94,7 @@ impl World {
         let mut fleet = store.fleet;
         change(&mut fleet);
         fleet.version = self.nonce();
-        store.write(vec![Change::Fleet(fleet)]);
+        store.write(vec![RecordChange::Fleet(fleet)]);
     }
 
     pub fn fleet(&self) -> Fleet {
@@ -173,7 +173,7 @@ impl Process for Server<'_> {
         self.stepped.as_ref().map_or_else(|| self.world.nonce(), |stepped| stepped.random(|| self.world.nonce()))
     }
 
-    fn keeps(&self, holder: &Holder) -> Result<(), NoAnswer> {
+    fn saves(&self, holder: &Holder) -> Result<(), NoAnswer> {
         self.lives()?;
         self.kept.set(*holder);
         self.lives()
@@ -267,7 +267,7 @@ impl Server<'_> {
     pub fn keep(&self) -> Result<(), Failure<NoAnswer>> {
         let mut holder = self.holder.get();
         self.calls.set(0);
-        let kept = holder.keep(&self.process(), &self.terms.get());
+        let kept = holder.renew_or_acquire(&self.process(), &self.terms.get());
         self.holder.set(holder);
         kept
     }
@@ -283,7 +283,7 @@ impl Server<'_> {
         self.holder.set(original.holder.get());
         let Some(lease) = self.holder.get().held() else { return };
         let identity = Identity::new(&self.world.layout, Some(lease.worker), None, false).unwrap();
-        let span = Span { identity, from_ms: lease.from_ms, until_ms: lease.until_ms, fleet: 0 };
+        let span = NextNumbers { identity, from_ms: lease.from_ms, until_ms: lease.until_ms, fleet: 0 };
         self.memory.numbers.enter(&self.memory.marks, &self.memory.generator, &self.world.layout, &span);
     }
 

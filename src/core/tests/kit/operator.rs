@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use snowflake_core::fleet::operate::{Failure, Operation, Outcome, Refusal, Turn};
+use snowflake_core::fleet::operate::{NotPerformed, Operation, Outcome, Refusal, Turn};
 use snowflake_core::fleet::registry::{Reading, Store, Swap, SwapAnswer, Wanted};
 
 use super::stepped::Stepped;
@@ -38,9 +38,9 @@ impl Operator {
         let result = turn.perform(&Step { store, stepped }, &mut || stepped.random(|| random.borrow_mut()()));
         match result {
             Ok(outcome) => Went::Over(Ok(outcome)),
-            Err(Failure::Refused(refusal)) => Went::Over(Err(refusal)),
-            Err(Failure::Away(None)) => Went::On,
-            Err(Failure::Away(Some(_))) => {
+            Err(NotPerformed::Refused(refusal)) => Went::Over(Err(refusal)),
+            Err(NotPerformed::Away(None)) => Went::On,
+            Err(NotPerformed::Away(Some(_))) => {
                 (self.turn, self.stepped) = (turn, Stepped::default());
                 Went::Unanswered
             }

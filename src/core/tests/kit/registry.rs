@@ -7,8 +7,8 @@ use std::rc::Rc;
 
 use snowflake_core::fleet::operate::new_fleet;
 use snowflake_core::fleet::registry::{
-    Change, DEFAULT_LEASE_MS, DEFAULT_SKEW_MS, Fleet, Incarnation, NumberKey, NumberRecord, Reading, Swap, SwapAnswer,
-    TagRecord, Wanted, WantedNumbers, WantedTags,
+    DEFAULT_LEASE_MS, DEFAULT_SKEW_MS, Fleet, Incarnation, NumberKey, NumberRecord, Reading, RecordChange, Swap,
+    SwapAnswer, TagRecord, Wanted, WantedNumbers, WantedTags,
 };
 use snowflake_core::fleet::tag::Tag;
 use snowflake_core::id::layout::Layout;
@@ -31,7 +31,7 @@ pub enum Kind {
 pub struct Store {
     pub kind: Kind,
     /// What each swap has written.
-    log: Vec<Vec<Change>>,
+    log: Vec<Vec<RecordChange>>,
     /// How many swaps a synchronous standby has.
     pub synced: usize,
     pub fleet: Fleet,
@@ -49,7 +49,7 @@ impl Store {
     pub fn new(kind: Kind, fleet: Fleet, offset_ms: i64) -> Self {
         Self {
             kind,
-            log: vec![vec![Change::Fleet(fleet)]],
+            log: vec![vec![RecordChange::Fleet(fleet)]],
             synced: 1,
             fleet,
             numbers: BTreeMap::new(),
@@ -102,10 +102,12 @@ impl Store {
 
     fn are_as_read(&self, swap: &Swap, is_fleet: bool) -> bool {
         swap.changes.iter().all(|change| match change {
-            Change::Fleet(_) => is_fleet,
-            Change::Number { number, was, .. } => self.numbers.get(number).map(|record| record.nonce) == *was,
-            Change::DropNumber { number, was } => self.numbers.get(number).is_some_and(|record| record.nonce == *was),
-            Change::Tag { tag, was, .. } => self.tags.get(tag).map(|record| record.nonce) == *was,
+            RecordChange::Fleet(_) => is_fleet,
+            RecordChange::Number { number, was, .. } => self.numbers.get(number).map(|record| record.nonce) == *was,
+            RecordChange::DropNumber { number, was } => {
+                self.numbers.get(number).is_some_and(|record| record.nonce == *was)
+            }
+            RecordChange::Tag { tag, was, .. } => self.tags.get(tag).map(|record| record.nonce) == *was,
         })
     }
 
@@ -115,22 +117,22 @@ impl Store {
     }
 
     /// Writes in one step, and compares nothing.
-    pub fn write(&mut self, changes: Vec<Change>) -> SwapAnswer {
+    pub fn write(&mut self, changes: Vec<RecordChange>) -> SwapAnswer {
         for change in &changes {
             match *change {
-                Change::Fleet(fleet) => self.fleet = fleet,
-                Change::Number { number, record, .. } => _ = self.numbers.insert(number, record),
-                Change::DropNumber { number, .. } => {
+                RecordChange::Fleet(fleet) => self.fleet = fleet,
+                RecordChange::Number { number, record, .. } => _ = self.numbers.insert(number, record),
+                RecordChange::DropNumber { number, .. } => {
                     // The next lease is counted anew, so each of these would look like a later one.
                     let its = self.log.iter().flatten().filter_map(|change| match change {
-                        Change::Number { number: of, record, .. } if *of == number => Some(record.holder),
+                        RecordChange::Number { number: of, record, .. } if *of == number => Some(record.holder),
                         _ => None,
                     });
                     self.dropped.borrow_mut().extend(its);
                     self.numbers.remove(&number);
                 }
-                Change::Tag { tag, record: Some(record), .. } => _ = self.tags.insert(tag, record),
-                Change::Tag { tag, record: None, .. } => _ = self.tags.remove(&tag),
+                RecordChange::Tag { tag, record: Some(record), .. } => _ = self.tags.insert(tag, record),
+                RecordChange::Tag { tag, record: None, .. } => _ = self.tags.remove(&tag),
             }
         }
         self.log.push(changes);
@@ -151,8 +153,8 @@ impl Store {
     pub fn fleets(&self) -> impl Iterator<Item = (usize, Fleet)> {
         self.log.iter().enumerate().flat_map(|(at, changes)| {
             changes.iter().filter_map(move |change| match change {
-                Change::Fleet(fleet) => Some((at, *fleet)),
-                Change::Number { .. } | Change::DropNumber { .. } | Change::Tag { .. } => None,
+                RecordChange::Fleet(fleet) => Some((at, *fleet)),
+                RecordChange::Number { .. } | RecordChange::DropNumber { .. } | RecordChange::Tag { .. } => None,
             })
         })
     }
@@ -160,14 +162,14 @@ impl Store {
     /// Returns the nonces of all tags' records, in the order written.
     pub fn tag_nonces(&self) -> impl Iterator<Item = u64> {
         self.log.iter().flatten().filter_map(|change| match change {
-            Change::Tag { record: Some(record), .. } => Some(record.nonce),
+            RecordChange::Tag { record: Some(record), .. } => Some(record.nonce),
             _ => None,
         })
     }
 
     /// Returns a copy that lacks what comes after the first `end` swaps.
     pub fn prefix(&self, end: usize) -> Self {
-        let [Change::Fleet(first)] = self.log[0][..] else { unreachable!("the first change makes the fleet") };
+        let [RecordChange::Fleet(first)] = self.log[0][..] else { unreachable!("the first change makes the fleet") };
         let mut copy = Self::new(self.kind, first, self.offset_ms);
         for changes in &self.log[1..end] {
             copy.write(changes.clone());

@@ -40,8 +40,8 @@ impl Places {
         self.directory.borrow_mut().find(&self.places, tag)
     }
 
-    pub fn wish(&self, place: usize, claim: u64, least: i64) {
-        self.directory.borrow_mut().wish(&self.places, place, claim, least);
+    pub fn raise_minimum(&self, place: usize, claim: u64, least: i64) {
+        self.directory.borrow_mut().raise_minimum(&self.places, place, claim, least);
     }
 
     pub fn claimed(&self) -> Vec<Claimed> {
@@ -67,7 +67,7 @@ impl Memory {
         for lane in LaneName::ALL {
             assert!(marks.publish(marks.find(lane), drawing.until_ms()));
         }
-        let limits = Limits { max_borrow_ms, marks_ms: marks.whole() };
+        let limits = Limits { max_borrow_ms, marks_ms: marks.both_lanes() };
         self.generator.draw(&drawing, clock, &limits, 1).ok().map(|run| run.last_id())
     }
 }
@@ -112,7 +112,7 @@ pub trait Process {
         self.memory().words()
     }
 
-    fn keeps(&self, _: &Holder) -> Result<(), Self::NoAnswer> {
+    fn saves(&self, _: &Holder) -> Result<(), Self::NoAnswer> {
         Ok(())
     }
 
@@ -179,8 +179,8 @@ impl<P: Process> LeasingServer for Connected<'_, P> {
         self.0.words()
     }
 
-    fn keeps(&self, holder: &Holder) -> Result<(), P::NoAnswer> {
-        self.0.keeps(holder)
+    fn saves(&self, holder: &Holder) -> Result<(), P::NoAnswer> {
+        self.0.saves(holder)
     }
 
     fn report(&self, notice: LeaseNotice) -> Result<(), P::NoAnswer> {
@@ -197,9 +197,9 @@ impl<P: Process> SuppliedServer for Connected<'_, P> {
         self.0.claimed()
     }
 
-    fn unwish(&self, place: usize, claim: u64, least: i64) {
+    fn drop_minimum(&self, place: usize, claim: u64, least: i64) {
         let Places { places, directory } = self.0.tags();
-        directory.borrow_mut().unwish(places, place, claim, least);
+        directory.borrow_mut().drop_minimum(places, place, claim, least);
     }
 
     fn running_ms(&self) -> i64 {

@@ -12,7 +12,7 @@ use loom::sync::atomic::{AtomicBool, Ordering};
 use loom::thread;
 use snowflake_core::draw::generator::{Generator, IdRun, Limits, MarkLimits, NO_MARK};
 use snowflake_core::draw::known_tick::{KnownTick, draw_one};
-use snowflake_core::draw::numbers::{Numbers, Span};
+use snowflake_core::draw::numbers::{NextNumbers, Numbers};
 use snowflake_core::draw::published::{Marks, PublishedMarks, UNCLAIMED};
 use snowflake_core::draw::stamp::IdStamp;
 use snowflake_core::id::identity::{Identity, LaneName};
@@ -40,7 +40,7 @@ struct Server {
     generator: Generator,
     marks: [PublishedMarks; 1],
     numbers: Numbers,
-    next: Option<Span>,
+    next: Option<NextNumbers>,
     backup: bool,
 }
 
@@ -56,10 +56,11 @@ impl Server {
 
     fn with_layout(layout: Layout, next_ms: Option<(i64, i64)>, backup: bool) -> Arc<Self> {
         let identity = |worker: u32| Identity::new(&layout, Some(worker.into()), None, backup).unwrap();
-        let next = next_ms.map(|(from_ms, until_ms)| Span { identity: identity(NEW), from_ms, until_ms, fleet: FLEET });
+        let next =
+            next_ms.map(|(from_ms, until_ms)| NextNumbers { identity: identity(NEW), from_ms, until_ms, fleet: FLEET });
         let (generator, marks, numbers) = (Generator::new(), [PublishedMarks::new()], Numbers::new());
         assert!(marks[0].claim(UNCLAIMED, ONE));
-        let old = Span { identity: identity(OLD), from_ms: 1, until_ms: OLD_UNTIL_MS, fleet: FLEET };
+        let old = NextNumbers { identity: identity(OLD), from_ms: 1, until_ms: OLD_UNTIL_MS, fleet: FLEET };
         numbers.enter(&marks, &generator, &layout, &old);
         let server = Self { layout, generator, marks, numbers, next, backup };
         let (known, drawing) = server.look().unwrap();
@@ -92,7 +93,7 @@ impl Server {
     /// Draws as [`draw`](Self::draw) does, with what [`look`](Self::look) has found.
     fn draw_now(&self, now_ms: i64) -> Option<IdRun> {
         let (known, drawing) = self.look()?;
-        self.draw((known.whole(), drawing), now_ms)
+        self.draw((known.both_lanes(), drawing), now_ms)
     }
 
     /// Draws as a session that has drawn at this instant before, with what it has found then, and
@@ -321,7 +322,7 @@ fn numbers_that_change_under_the_same_marks_are_drawn_beyond_their_span() {
 fn numbers_read_before_the_marks_are_drawn_beyond_their_span() {
     let draw: fn(&Server) -> Option<IdRun> = |server| {
         let drawing = server.numbers.read(&server.layout)?;
-        server.draw((server.marks[0].of(ONE)?.whole(), drawing), OLD_UNTIL_MS + 1)
+        server.draw((server.marks[0].of(ONE)?.both_lanes(), drawing), OLD_UNTIL_MS + 1)
     };
     let late = (OLD_UNTIL_MS, OLD_UNTIL_MS + 4);
     change_in_schedules(Run::UntilWrong, "numbers read before the marks", late, draw, Some(Server::load))

@@ -269,12 +269,12 @@ fn worker_begins<L: Send + Sync + 'static>(latch: L, begin: fn(&L), to_wake: fn(
         let (place, latch) = (place.clone(), latch.clone());
         move || {
             let drawn = place.view().draw(1).unwrap();
-            assert!(drawn.is_due);
+            assert!(drawn.needs_refill);
             to_wake(&latch) != 0
         }
     });
     begin(&latch);
-    let is_seen = place.room().is_some() && place.is_due();
+    let is_seen = place.room().is_some() && place.needs_refill();
     (session.join().unwrap(), is_seen)
 }
 

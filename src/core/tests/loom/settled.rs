@@ -14,10 +14,10 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use loom::sync::{Arc, Mutex};
 use loom::thread;
 use snowflake_core::draw::generator::{Announce, Generator, Limits, NO_MARK};
-use snowflake_core::draw::numbers::{Numbers, Span};
+use snowflake_core::draw::numbers::{NextNumbers, Numbers};
 use snowflake_core::draw::settled::ended::leaving;
 use snowflake_core::draw::settled::run::Run;
-use snowflake_core::draw::settled::{Ended, Floor, Promise, Reader, Snapshot, Told};
+use snowflake_core::draw::settled::{Ended, Floor, Promise, Reader, SlotView, Snapshot};
 use snowflake_core::draw::stamp::IdStamp;
 use snowflake_core::id::identity::Identity;
 use snowflake_core::id::layout::Layout;
@@ -97,7 +97,7 @@ impl Server {
     fn new(lie: Lie) -> Arc<Self> {
         let slot = || {
             let slot = Slot { floor: Floor::new(), ended: Ended::new() };
-            Told { floor: &slot.floor, ended: &slot.ended }.begin(DATABASE);
+            SlotView { floor: &slot.floor, ended: &slot.ended }.begin(DATABASE);
             slot
         };
         let server = Self {
@@ -117,8 +117,8 @@ impl Server {
         IdStamp::new(self.layout, Some(1), None, false).unwrap()
     }
 
-    fn told(&self, slot: usize) -> Told<'_> {
-        Told { floor: &self.slots[slot].floor, ended: &self.slots[slot].ended }
+    fn told(&self, slot: usize) -> SlotView<'_> {
+        SlotView { floor: &self.slots[slot].floor, ended: &self.slots[slot].ended }
     }
 
     /// Runs a transaction in a slot from its draw to its end. It is the slot's of this number.
@@ -178,12 +178,12 @@ impl Server {
             }
             Lie::EndedFirst => {
                 let last = reader.last_id(drawing).unwrap();
-                let both = |told: Told<'_>| [told.ended.least(DATABASE, snapshot), told.open_floor(DATABASE)];
+                let both = |told: SlotView<'_>| [told.ended.least(DATABASE, snapshot), told.open_floor(DATABASE)];
                 below(last, slots().flat_map(both).collect())
             }
             Lie::RunsFirst => {
                 let last = reader.last_id(drawing).unwrap();
-                let all = |told: Told<'_>| {
+                let all = |told: SlotView<'_>| {
                     let floor = told.open_floor(DATABASE);
                     let before = told.ended.least_of_runs(DATABASE, snapshot);
                     let last = told.ended.last(DATABASE, snapshot);
@@ -399,7 +399,7 @@ fn numbers_change(name: &str, read: fn(&Reader<'_>, &dyn Fn() -> Option<IdStamp>
     let counted = found.clone();
     schedules(name, PREEMPTIONS, move || {
         let (layout, generator, numbers) = (layout(1), Generator::new(), Numbers::new());
-        let span = move |worker| Span {
+        let span = move |worker| NextNumbers {
             identity: Identity::new(&layout, Some(worker), None, false).unwrap(),
             from_ms: 1,
             until_ms: 100,

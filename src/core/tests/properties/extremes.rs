@@ -181,7 +181,7 @@ fn no_number_in_a_registry_makes_a_server_panic() {
         let world = World::new(layout);
         let (server, places) = (Connected(&world), &world.memory.tags);
         let (mut holder, mut supply) = (Holder::new(7), Supply::new());
-        let _ = holder.keep(&server, &TERMS);
+        let _ = holder.renew_or_acquire(&server, &TERMS);
         for (which, value, then) in edits {
             world.edit(which, value);
             let failure = match then {
@@ -189,12 +189,12 @@ fn no_number_in_a_registry_makes_a_server_panic() {
                 1 => supply.give_back(&server, &mut holder.membership).err(),
                 2..=4 => {
                     let (place, view) = places.find(tag()).unwrap();
-                    places.wish(place, view.claim(), value);
+                    places.raise_minimum(place, view.claim(), value);
                     let kept = supply.supply(&server, &mut holder.membership).err();
                     let _ = (view.draw(1), view.draw(u32::MAX), supply.looks_in_ms(&server));
                     kept
                 }
-                _ => holder.keep(&server, &TERMS).err(),
+                _ => holder.renew_or_acquire(&server, &TERMS).err(),
             };
             if let Some(Failure::NoneFree { first: Some((_, at_ms)), .. } | Failure::Frozen { until_ms: at_ms }) =
                 failure
@@ -210,7 +210,7 @@ fn no_number_in_a_registry_makes_a_server_panic() {
         world.is_mended();
         world.now_ms.set(NOW_MS);
         for _ in 0..3 {
-            let _ = holder.keep(&server, &TERMS);
+            let _ = holder.renew_or_acquire(&server, &TERMS);
             let _ = supply.supply(&server, &mut holder.membership);
         }
         Ok(())

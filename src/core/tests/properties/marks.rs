@@ -154,16 +154,16 @@ proptest! {
         let published = PublishedMarks::new();
         prop_assert!(published.claim(UNCLAIMED, 7));
         let marks = published.of(7).unwrap();
-        prop_assert_eq!(LaneName::ALL.map(|lane| marks.whole().limit_ms(lane)), [NOT_LOADED; 2]);
+        prop_assert_eq!(LaneName::ALL.map(|lane| marks.both_lanes().limit_ms(lane)), [NOT_LOADED; 2]);
         prop_assert!(marks.publish(marks.find(LaneName::Backup), mark_ms));
         prop_assert_eq!((marks.mark_ms(LaneName::Primary), marks.mark_ms(LaneName::Backup)), (None, Some(mark_ms)));
-        prop_assert_eq!(LaneName::ALL.map(|lane| marks.whole().limit_ms(lane)), [NOT_LOADED, mark_ms]);
+        prop_assert_eq!(LaneName::ALL.map(|lane| marks.both_lanes().limit_ms(lane)), [NOT_LOADED, mark_ms]);
         let early_ms = mark_ms - MARK_AHEAD_MS / 2;
         prop_assert_eq!((marks.limit_ms(LaneName::Primary), marks.limit_ms(LaneName::Backup)), (NOT_LOADED, early_ms));
-        prop_assert!(marks.is_due(LaneName::Primary, NOT_LOADED + 1));
-        prop_assert_eq!(marks.is_due(LaneName::Backup, early_ms + near), near > 0);
+        prop_assert!(marks.needs_move(LaneName::Primary, NOT_LOADED + 1));
+        prop_assert_eq!(marks.needs_move(LaneName::Backup, early_ms + near), near > 0);
         marks.forget();
-        prop_assert_eq!(LaneName::ALL.map(|lane| marks.whole().limit_ms(lane)), [NOT_LOADED; 2]);
+        prop_assert_eq!(LaneName::ALL.map(|lane| marks.both_lanes().limit_ms(lane)), [NOT_LOADED; 2]);
     }
 
     #[test]

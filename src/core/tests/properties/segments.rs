@@ -229,7 +229,7 @@ proptest! {
             match step {
                 Step::Draw(count) => {
                     let expected = model.draw(count).ok_or(PlaceRefusal::Empty(model.state));
-                    prop_assert_eq!(view.draw(count).map(|drawn| (drawn.run, drawn.is_due)), expected);
+                    prop_assert_eq!(view.draw(count).map(|drawn| (drawn.run, drawn.needs_refill)), expected);
                 }
                 Step::Put(count) => {
                     let room = place.room();
@@ -261,7 +261,7 @@ proptest! {
             }
             // A next block that is not current yet says nothing about a tenth.
             if model.current.is_some() {
-                prop_assert_eq!(place.is_due(), model.is_due());
+                prop_assert_eq!(place.needs_refill(), model.is_due());
             }
         }
     }

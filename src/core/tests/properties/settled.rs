@@ -12,12 +12,12 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use snowflake_core::draw::generator::{Announce, DrawRefusal, Generator, Limits, NO_MARK, longest_run};
-use snowflake_core::draw::numbers::{Numbers, Span};
+use snowflake_core::draw::numbers::{NextNumbers, Numbers};
 use snowflake_core::draw::settled::answers::{Answers, Asking};
 use snowflake_core::draw::settled::ended::{MOST_ENDED, leaving};
 use snowflake_core::draw::settled::prepared::{self, PreparedPlace, PreparedRuns, PreparedTable, PreparedTransaction};
 use snowflake_core::draw::settled::run::Run;
-use snowflake_core::draw::settled::{Ended, Floor, Promise, Reader, Snapshot, Told};
+use snowflake_core::draw::settled::{Ended, Floor, Promise, Reader, SlotView, Snapshot};
 use snowflake_core::draw::stamp::IdStamp;
 use snowflake_core::id::identity::{Identity, LaneName};
 use snowflake_core::id::layout::Layout;
@@ -200,7 +200,7 @@ impl Memory {
     fn new() -> Self {
         let slot = |_| {
             let (floor, ended, database) = (Floor::new(), Ended::new(), 1);
-            Told { floor: &floor, ended: &ended }.begin(database);
+            SlotView { floor: &floor, ended: &ended }.begin(database);
             Slot { floor, ended, database, is_alive: true, open: None, entered: Vec::new() }
         };
         let promise = |number| {
@@ -218,8 +218,8 @@ impl Memory {
         }
     }
 
-    fn told(&self, slot: usize) -> Told<'_> {
-        Told { floor: &self.slots[slot].floor, ended: &self.slots[slot].ended }
+    fn told(&self, slot: usize) -> SlotView<'_> {
+        SlotView { floor: &self.slots[slot].floor, ended: &self.slots[slot].ended }
     }
 
     fn table(&self) -> PreparedTable<'_> {
@@ -273,7 +273,7 @@ impl World {
 
     fn enter(&self, worker: i64) {
         let identity = Identity::new(&self.layout, Some(worker), None, false).unwrap();
-        let span = Span { identity, from_ms: self.now_ms, until_ms: i64::MAX - 1, fleet: 7 };
+        let span = NextNumbers { identity, from_ms: self.now_ms, until_ms: i64::MAX - 1, fleet: 7 };
         self.memory.numbers.enter(&[], &self.memory.generator, &self.layout, &span);
     }
 

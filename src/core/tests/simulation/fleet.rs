@@ -5,7 +5,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use snowflake_core::draw::numbers::Span;
+use snowflake_core::draw::numbers::NextNumbers;
 use snowflake_core::draw::stamp::NO_END;
 use snowflake_core::fleet::exchange::Failure;
 use snowflake_core::fleet::lease::{Holder, LeaseTerms};
@@ -221,7 +221,7 @@ impl World {
             return;
         }
         let before = *holder;
-        let kept = holder.keep(&Connected(&keeper), &keeper.terms);
+        let kept = holder.renew_or_acquire(&Connected(&keeper), &keeper.terms);
         let has_ended = keeper.leaves(&mut holder, before, kept == Err(Failure::Away(NoAnswer)));
         keeper.drop_others(&holder);
         if has_ended {
@@ -419,7 +419,7 @@ impl World {
             let shared = server.shared();
             let keeper = Keeper::new(self, fleet, server, &shared);
             let mut holder = shared.holder.borrow_mut();
-            let kept = holder.keep(&Connected(&keeper), &keeper.terms);
+            let kept = holder.renew_or_acquire(&Connected(&keeper), &keeper.terms);
             if kept.is_err() || keeper.calls.get() > MOST_CALLS || holder.held().is_none() {
                 self.broken(Guarantee::Live, || {
                     format!("after {} calls, server {} keeps {kept:?}", keeper.calls.get(), server.number)
@@ -449,6 +449,6 @@ fn resume(fleet: &Registered, shared: &Shared, holder: &Holder) {
     let datacenter = fleet.layout.max_of(Field::Datacenter).map(|_| DATACENTER);
     let identity = Identity::new(&fleet.layout, Some(held.worker), datacenter, fleet.backup).unwrap();
     let fleet_code = Fleet::code(if shared.elsewhere { ELSEWHERE } else { HOME });
-    let span = Span { identity, from_ms: held.from_ms, until_ms: held.until_ms, fleet: fleet_code };
+    let span = NextNumbers { identity, from_ms: held.from_ms, until_ms: held.until_ms, fleet: fleet_code };
     shared.numbers.enter(&shared.marks, &shared.generator, &fleet.layout, &span);
 }

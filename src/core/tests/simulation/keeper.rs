@@ -9,7 +9,7 @@ use snowflake_core::draw::generator::Generator;
 use snowflake_core::fleet::lease::{Holder, LeaseNotice, LeaseTerms, SharedWords};
 use snowflake_core::fleet::membership::FleetNotice;
 use snowflake_core::fleet::registry::{
-    Change, NumberKey, NumberRecord, Reading, SinceIncarnation, Swap, SwapAnswer, Wanted, WantedNumbers,
+    NumberKey, NumberRecord, Reading, RecordChange, SinceIncarnation, Swap, SwapAnswer, Wanted, WantedNumbers,
 };
 use snowflake_core::fleet::segment::Claimed;
 use snowflake_core::id::identity::LaneName;
@@ -116,7 +116,7 @@ impl<'a> Keeper<'a> {
     fn note_changes(&self, message: &Message) {
         self.world.had(message);
         for change in &message.swap.changes {
-            if let Change::Number { number, record, .. } = change {
+            if let RecordChange::Number { number, record, .. } = change {
                 self.note(number.worker, record);
             }
         }
@@ -208,7 +208,7 @@ impl Process for Keeper<'_> {
         SharedWords { numbers, generator, marks }
     }
 
-    fn keeps(&self, holder: &Holder) -> Result<(), NoAnswer> {
+    fn saves(&self, holder: &Holder) -> Result<(), NoAnswer> {
         self.lives()?;
         self.kept.set(Some(*holder));
         self.lives()
@@ -376,7 +376,7 @@ impl Keeper<'_> {
         let read = self.store().borrow().fleet;
         for change in &mut swap.changes {
             match change {
-                Change::Fleet(new) => {
+                RecordChange::Fleet(new) => {
                     if read.longest_ms > 0 {
                         if new.generation != read.generation {
                             new.freeze_ms = new.freeze_ms.saturating_sub(new.longest_ms - read.longest_ms);
@@ -400,7 +400,7 @@ impl Keeper<'_> {
                         }
                     }
                 }
-                Change::Number { number, record, .. } => {
+                RecordChange::Number { number, record, .. } => {
                     let key = (number.worker, record.holder, record.from_ms);
                     let gives_back = self.fleet.known.borrow().iter().any(|known| {
                         (known.worker, known.holder, known.from_ms) == key && known.until_ms > record.until_ms
@@ -411,7 +411,7 @@ impl Keeper<'_> {
                         record.until_ms = end_ms.clamp(record.from_ms, record.until_ms);
                     }
                 }
-                Change::DropNumber { .. } | Change::Tag { .. } => {}
+                RecordChange::DropNumber { .. } | RecordChange::Tag { .. } => {}
             }
         }
     }
@@ -446,7 +446,7 @@ impl Keeper<'_> {
     /// what its holder has known.
     pub fn note_given_back(&self, swap: &Swap) {
         for change in &swap.changes {
-            let Change::Number { number, record, .. } = change else { continue };
+            let RecordChange::Number { number, record, .. } = change else { continue };
             let reached = || self.shared.reached_ms.borrow().get(&number.worker).copied();
             for known in self.fleet.known.borrow_mut().iter_mut() {
                 let is_it =

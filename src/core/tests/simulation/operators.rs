@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use snowflake_core::fleet::operate::{Operation, Outcome, Refusal};
 use snowflake_core::fleet::registry::{
-    Change, DEFAULT_LEASE_MS, DEFAULT_SKEW_MS, NumberKey, NumberRecord, Reading, Swap, SwapAnswer, Wanted,
+    DEFAULT_LEASE_MS, DEFAULT_SKEW_MS, NumberKey, NumberRecord, Reading, RecordChange, Swap, SwapAnswer, Wanted,
 };
 
 use crate::faults::MOST_LOST;
@@ -239,7 +239,7 @@ impl Desk<'_> {
         let old = &real.fleet;
         for change in &mut swap.changes {
             match change {
-                Change::Fleet(new) => {
+                RecordChange::Fleet(new) => {
                     match (lie, self.operation) {
                         (Lie::ResetsRunning, Operation::ResetSettings) => new.freeze_ms = old.freeze_ms,
                         (Lie::ResetsOpen, Operation::ResetSettings) => new.closed = old.closed,
@@ -270,7 +270,7 @@ impl Desk<'_> {
                         }
                     }
                 }
-                Change::Number { number, record, .. } => {
+                RecordChange::Number { number, record, .. } => {
                     let old = real.numbers.get(number);
                     if let (Lie::CutsKept, Some(old)) = (lie, old) {
                         record.server = old.server;
@@ -279,7 +279,7 @@ impl Desk<'_> {
                         record.until_ms = *until_ms;
                     }
                 }
-                Change::DropNumber { .. } | Change::Tag { .. } => {}
+                RecordChange::DropNumber { .. } | RecordChange::Tag { .. } => {}
             }
         }
     }
@@ -664,7 +664,7 @@ impl World {
             renewed_ms: now_ms,
             offset_ms: 0,
         };
-        store.write(vec![Change::Number { number, was: None, record }]);
+        store.write(vec![RecordChange::Number { number, was: None, record }]);
         store.sync();
         self.count("stolen");
         None
@@ -699,7 +699,7 @@ impl World {
         let store = fleet.store.borrow();
         let now_ms = self.time_ms() + store.offset_ms;
         for change in &swap.changes {
-            let Change::Fleet(new) = change else { continue };
+            let RecordChange::Fleet(new) = change else { continue };
             let is_reset = new.longest_ms == 0 && store.fleet.longest_ms > 0;
             let known = fleet.known.borrow();
             let running = known.iter().find(|known| !known.elsewhere && known.until_ms > now_ms.max(known.from_ms));

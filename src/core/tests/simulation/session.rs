@@ -11,7 +11,9 @@ use std::rc::Rc;
 use snowflake_core::clock::{Clock, Wait};
 use snowflake_core::draw::generator::{DrawRefusal, Generator, IdRun, Limits, MarkLimits, NO_MARK};
 use snowflake_core::draw::known_tick::{self, KnownTick};
-use snowflake_core::draw::mark::{self, Mark, MarkNotice, MarkTerms, MarkedDatabase, Stored, StoredNumber, Written};
+use snowflake_core::draw::mark::{
+    self, Mark, MarkNotice, MarkTerms, MarkedDatabase, Stored, StoredNumber, WrittenNumbers,
+};
 use snowflake_core::draw::published::{MARK_AHEAD_MS, Marks, PublishedMarks, UNCLAIMED};
 use snowflake_core::draw::session::{DrawingSession, draw};
 use snowflake_core::draw::stamp::IdStamp;
@@ -242,16 +244,16 @@ impl<'a> Session<'a> {
             if transactions {
                 let marks = LaneName::ALL.map(|lane| value == StoredNumber::Mark(lane));
                 let (layout, identity) = (value == StoredNumber::Layout, value == StoredNumber::Identity);
-                self.commit(&Written { copied_over, marks, layout, identity })?;
+                self.commit(&WrittenNumbers { copied_over, marks, layout, identity })?;
             }
         }
         if transactions {
             return Ok(());
         }
-        self.commit(&Written { copied_over, marks: [true; 2], layout: true, identity: true })
+        self.commit(&WrittenNumbers { copied_over, marks: [true; 2], layout: true, identity: true })
     }
 
-    fn commit(&self, written: &Written) -> Result<(), Failure> {
+    fn commit(&self, written: &WrittenNumbers) -> Result<(), Failure> {
         if self.world.lies(Lie::NoRecheck) {
             return Ok(());
         }
@@ -321,7 +323,7 @@ impl<M: MarkLimits> MarkLimits for Watched<'_, M> {
 impl DrawingSession for Session<'_> {
     type Error = Failure;
 
-    fn known(&self) -> Result<Marks<'_>, Failure> {
+    fn last_seen(&self) -> Result<Marks<'_>, Failure> {
         if self.shared.gone.get() {
             return Err(Failure::Crashed);
         }

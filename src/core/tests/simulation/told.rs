@@ -9,7 +9,7 @@ use snowflake_core::fleet::lease::{Lease, LeaseNotice};
 use snowflake_core::fleet::membership::FleetNotice;
 use snowflake_core::fleet::operate::{JumpedTag, Outcome, Refusal, Restored};
 use snowflake_core::fleet::registry::{
-    Change, Fleet, Incarnation, NumberRecord, Reading, Swap, TagRecord, Wanted, WantedNumbers, WantedTags,
+    Fleet, Incarnation, NumberRecord, Reading, RecordChange, Swap, TagRecord, Wanted, WantedNumbers, WantedTags,
 };
 use snowflake_core::fleet::segment::{END, SupplyNotice};
 use snowflake_core::fleet::tag::Tag;
@@ -93,9 +93,9 @@ impl Words {
         changes.join("; ")
     }
 
-    fn change(&self, change: &Change, old: &Fleet) -> String {
+    fn change(&self, change: &RecordChange, old: &Fleet) -> String {
         match change {
-            Change::Fleet(fleet) => {
+            RecordChange::Fleet(fleet) => {
                 let mut text = format!("writes the fleet: generation {}", fleet.generation);
                 if old.layout != fleet.layout {
                     text.push_str(if fleet.layout.is_some() { ", its layout" } else { ", no layout" });
@@ -122,13 +122,13 @@ impl Words {
                 }
                 text
             }
-            Change::Number { number, record, .. } => {
+            RecordChange::Number { number, record, .. } => {
                 let record = self.record(record);
                 format!("writes number {} as {record}", number.worker)
             }
-            Change::DropNumber { number, .. } => format!("deletes the record of number {}", number.worker),
-            Change::Tag { tag, record: Some(record), .. } => format!("writes {tag} as {}", tag_record(record)),
-            Change::Tag { tag, record: None, .. } => format!("deletes {tag}"),
+            RecordChange::DropNumber { number, .. } => format!("deletes the record of number {}", number.worker),
+            RecordChange::Tag { tag, record: Some(record), .. } => format!("writes {tag} as {}", tag_record(record)),
+            RecordChange::Tag { tag, record: None, .. } => format!("deletes {tag}"),
         }
     }
 

@@ -21,7 +21,7 @@ use postgres::Client;
 use snowflake_core::fleet::exchange::Failure;
 use snowflake_core::fleet::lease::{LeaseNotice, LeaseTerms};
 use snowflake_core::fleet::registry::{
-    Change, DEFAULT_LEASE_MS, DEFAULT_SKEW_MS, Fleet, NumberKey, NumberRecord, Store, Swap, SwapAnswer, Wanted,
+    DEFAULT_LEASE_MS, DEFAULT_SKEW_MS, Fleet, NumberKey, NumberRecord, RecordChange, Store, Swap, SwapAnswer, Wanted,
 };
 use snowflake_core::id::layout::Layout;
 use snowflake_registry::{Config, Postgres, Registry, RegistryError, RegistryStep};
@@ -655,19 +655,19 @@ fn fleet_swap(registry: &Postgres<Poll>) -> Swap {
     let reading = registry.read(&Wanted::numbers_of(None)).unwrap();
     let mut fleet = reading.fleet;
     fleet.version = fleet.version.wrapping_add(1);
-    Swap::after(&reading, vec![Change::Fleet(fleet)])
+    Swap::after(&reading, vec![RecordChange::Fleet(fleet)])
 }
 
 /// Returns the fleet's record that such a swap writes.
 fn written(swap: &Swap) -> Fleet {
     match swap.changes[..] {
-        [Change::Fleet(fleet)] => fleet,
+        [RecordChange::Fleet(fleet)] => fleet,
         _ => panic!("it writes the fleet's record: {swap:?}"),
     }
 }
 
 /// Returns a swap that compares the same, and writes something else.
-fn with(swap: &Swap, change: Change) -> Swap {
+fn with(swap: &Swap, change: RecordChange) -> Swap {
     Swap { changes: vec![change], ..*swap }
 }
 
@@ -685,7 +685,7 @@ fn lease_of(swap: &Swap, number: NumberKey, from_ms: i64, holder: u128) -> Swap 
         renewed_ms: from_ms,
         offset_ms: 0,
     };
-    with(swap, Change::Number { number, was: None, record })
+    with(swap, RecordChange::Number { number, was: None, record })
 }
 
 #[test]
@@ -706,8 +706,8 @@ fn a_swap_changes_nothing_unless_everything_is_as_it_was_read() {
             assert_eq!(registry.swap(&other), Ok(SwapAnswer::Refused), "{other:?}");
         }
     }
-    let Change::Number { record, .. } = first.changes[0] else { unreachable!() };
-    let next = |was, record| with(&first, Change::Number { number: unused, was, record });
+    let RecordChange::Number { record, .. } = first.changes[0] else { unreachable!() };
+    let next = |was, record| with(&first, RecordChange::Number { number: unused, was, record });
     assert_eq!(registry.swap(&next(Some(5), record)), Ok(SwapAnswer::Refused));
     let after = registry.read(&Wanted::numbers_of(None)).unwrap();
     assert_eq!((before.fleet, before.numbers), (after.fleet, after.numbers));

@@ -10,7 +10,7 @@ use cluster::refusal::assert_refused_as;
 use cluster::registry::{Poll, ROLE, config};
 use cluster::{Draw, Operated, Server, TagMember as Member, refused, wait_until};
 use postgres::Client;
-use snowflake_core::fleet::registry::{Change, Store, Swap, SwapAnswer, TagRecord, Wanted};
+use snowflake_core::fleet::registry::{RecordChange, Store, Swap, SwapAnswer, TagRecord, Wanted};
 use snowflake_core::fleet::segment::{Ask, END, Grant, JUMP, PlaceRefusal, Return, State, ValueRun};
 use snowflake_core::fleet::tag::Tag;
 use snowflake_registry::{Postgres, Registry};
@@ -158,7 +158,7 @@ fn a_failover_that_loses_the_last_changes_gives_no_value_twice() {
     let old = reading.tags[&look.tag];
     let (grant, new) = old.answer(&look, &reading.fleet, reading.now_ms);
     assert_eq!((grant, new.map(|new| new.next)), (Grant::NoJump, Some(21)));
-    let told = Change::Tag { tag: look.tag, was: Some(old.nonce), record: new };
+    let told = RecordChange::Tag { tag: look.tag, was: Some(old.nonce), record: new };
     assert_eq!(registry.swap(&Swap::after(&reading, vec![told])), Ok(SwapAnswer::Done(reading.incarnation)));
     let mut session = standby.connect();
     // That it jumps does not say where the tag goes on.
@@ -355,7 +355,7 @@ fn the_registry_takes_what_the_core_decides_for_a_server() {
         );
         let read = || registry.read(&Wanted::tags(vec![tag])).unwrap();
         let swap = |was: u64, record: TagRecord| {
-            let change = Change::Tag { tag, was: Some(was), record: Some(record) };
+            let change = RecordChange::Tag { tag, was: Some(was), record: Some(record) };
             registry.swap(&Swap::after(&read(), vec![change]))
         };
         let (reading, record) = (read(), read().tags[&tag]);

@@ -10,8 +10,8 @@ use cluster::registry::{
 };
 use cluster::{Draw, Etcd, Server};
 use snowflake_core::fleet::registry::{
-    Change, Fleet, MOST_CHANGES, NumberKey, NumberRecord, Reading, SinceIncarnation, TagRecord, Wanted, WantedNumbers,
-    WantedTags,
+    Fleet, MOST_CHANGES, NumberKey, NumberRecord, Reading, RecordChange, SinceIncarnation, TagRecord, Wanted,
+    WantedNumbers, WantedTags,
 };
 use snowflake_core::fleet::segment::END;
 use snowflake_registry::{Config, MemberName, Registry, open};
@@ -46,7 +46,7 @@ impl Kept {
         let reading = operator.read(&Wanted::default()).unwrap();
         let (layout, range) = (Some((5, false)), Some((7, 9)));
         let fleet = Fleet { layout, range, longest_ms: 600_000, skew_ms: 60_000, version: 1, ..reading.fleet };
-        assert!(swaps(&*operator, &reading, vec![Change::Fleet(fleet)]));
+        assert!(swaps(&*operator, &reading, vec![RecordChange::Fleet(fleet)]));
         self
     }
 
@@ -98,7 +98,7 @@ fn only_what_is_wanted_is_read(kept: &Kept) {
     assert!((now_ms() - reading.now_ms).abs() < 3_600_000);
     let of = |datacenter, worker, nonce| {
         let number = NumberKey::new(datacenter, worker);
-        Change::Number { number, was: None, record: lease(1, nonce, (10, 20)) }
+        RecordChange::Number { number, was: None, record: lease(1, nonce, (10, 20)) }
     };
     let longest = "ä".repeat(31) + "x";
     let odd = ["we\"ird\\{},NULL", " a 'b' ", "NULL", "\u{1}", "../fleet \"ä\"", "%41", &longest];
@@ -143,7 +143,7 @@ fn a_swap_is_done_whole_or_not_at_all(kept: &Kept) {
     let made = vec![of_number(7, None, lease(1, 1, (10, 20))), of_tag("orders", None, Some(tag_record(1, 1)))];
     assert!(swaps(&*operator, &reading, made.clone()));
     let before = operator.read(&Wanted::all()).unwrap();
-    let fleet = |version| Change::Fleet(Fleet { clock_skew_ms: 7, version, ..before.fleet });
+    let fleet = |version| RecordChange::Fleet(Fleet { clock_skew_ms: 7, version, ..before.fleet });
     let renewed = |was| of_number(7, was, lease(1, 2, (10, 21)));
     let raised = |was| of_tag("orders", was, Some(tag_record(9, 2)));
     for wrong in [
@@ -210,11 +210,15 @@ fn a_closed_fleet_is_changed_by_an_operator_alone(kept: &Kept) {
     assert!(swaps(&*operator, &reading, made));
     let wanted = Wanted { numbers: WantedNumbers::Of(None), tags: WantedTags::Named(vec![tag("orders")]) };
     let before = member.read(&wanted).unwrap();
-    assert!(swaps(&*operator, &reading, vec![Change::Fleet(Fleet { closed: true, version: 2, ..reading.fleet })]));
+    assert!(swaps(
+        &*operator,
+        &reading,
+        vec![RecordChange::Fleet(Fleet { closed: true, version: 2, ..reading.fleet })]
+    ));
     assert!(!swaps(&*member, &before, vec![of_number(7, Some(1), renewed)]));
     let closed = member.read(&wanted).unwrap();
     for change in [
-        Change::Fleet(Fleet { closed: false, version: 3, ..closed.fleet }),
+        RecordChange::Fleet(Fleet { closed: false, version: 3, ..closed.fleet }),
         of_number(7, Some(1), renewed),
         of_tag("orders", Some(1), Some(tag_record(6, 2))),
     ] {
@@ -238,7 +242,7 @@ fn a_closed_fleet_is_changed_by_an_operator_alone(kept: &Kept) {
         freeze_ms: -1,
         version: u64::MAX,
     };
-    assert!(swaps(&*operator, &reading, vec![Change::Fleet(open)]));
+    assert!(swaps(&*operator, &reading, vec![RecordChange::Fleet(open)]));
     let reading = kept.operator().read(&Wanted::all()).unwrap();
     assert_eq!((reading.fleet, reading.numbers[&number(7)], reading.tags.len()), (open, renewed, 0));
 }

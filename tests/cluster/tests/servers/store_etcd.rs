@@ -6,7 +6,7 @@ use cluster::{Etcd as Servers, has_etcd, skip, wait_until};
 use serde_json::json;
 use snowflake_core::fleet::operate::new_fleet;
 use snowflake_core::fleet::registry::{
-    Change, Fleet, FleetLimits, Incarnation, MemberTerms, Reading, SinceIncarnation, Store, Wanted,
+    Fleet, FleetLimits, Incarnation, MemberTerms, Reading, RecordChange, SinceIncarnation, Store, Wanted,
 };
 use snowflake_registry::{Config, Etcd, Registry};
 
@@ -77,7 +77,7 @@ fn an_edit_by_hand_is_not_overwritten() {
         assert!(swaps(&server, &reading, change(nonce)), "{key}");
     }
     let reading = server.read(&Wanted::default()).unwrap();
-    assert!(swaps(&server, &reading, vec![Change::Fleet(Fleet { version: 2, ..reading.fleet })]));
+    assert!(swaps(&server, &reading, vec![RecordChange::Fleet(Fleet { version: 2, ..reading.fleet })]));
     assert_eq!(records(&etcd).matches(r#""note":"by hand""#).count(), 3, "{}", records(&etcd));
 }
 
@@ -143,7 +143,7 @@ fn an_operator_who_reads_a_restored_snapshot_first_begins_one_generation() {
         assert_eq!(reading.incarnation.store == reading.fleet.incarnation.store, token == "one");
         let limits = FleetLimits { longest_ms: 600_000, skew_ms: 60_000 };
         let new = reading.fleet.begin_generation(reading.incarnation, reading.now_ms, limits, 2);
-        assert!(swaps(&operator, &reading, vec![Change::Fleet(new)]));
+        assert!(swaps(&operator, &reading, vec![RecordChange::Fleet(new)]));
         let Incarnation { store, counts: [term, unseen], .. } = reading.incarnation;
         assert!(
             [

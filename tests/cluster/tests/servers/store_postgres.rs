@@ -8,7 +8,7 @@ use cluster::registry::{
     Poll, ROLE, lease, now_ms, number, of_number, of_tag, operator_config, swaps, tag, tag_record,
 };
 use cluster::{Draw, Server, wait_until};
-use snowflake_core::fleet::registry::{Change, Fleet, MOST_CHANGES, Store, Swap, TagRecord, Wanted};
+use snowflake_core::fleet::registry::{Fleet, MOST_CHANGES, RecordChange, Store, Swap, TagRecord, Wanted};
 use snowflake_registry::{Postgres, Registry, RegistryError};
 
 /// A registry with an operator.
@@ -37,9 +37,9 @@ fn what_no_table_has_is_refused_whoever_writes() {
         of_number(8, None, lease(1, 1, (far, far - 1))),
         of_number(-1, None, lease(1, 1, (10, far))),
         of_tag("invoices", None, Some(TagRecord { steps: (50, 5), ..tag_record(1, 1) })),
-        Change::Fleet(Fleet { longest_ms: 2_592_000_001, ..before.fleet }),
-        Change::Fleet(Fleet { skew_ms: 3_600_001, ..before.fleet }),
-        Change::Fleet(Fleet { range: Some((9, 7)), ..before.fleet }),
+        RecordChange::Fleet(Fleet { longest_ms: 2_592_000_001, ..before.fleet }),
+        RecordChange::Fleet(Fleet { skew_ms: 3_600_001, ..before.fleet }),
+        RecordChange::Fleet(Fleet { range: Some((9, 7)), ..before.fleet }),
     ] {
         assert_eq!(refused(vec![made.clone(), wrong.clone()]), "23514", "{wrong:?}");
     }
@@ -67,7 +67,7 @@ fn columns_that_are_not_known_are_kept() {
     session.batch_execute(&tables.map(add).concat()).unwrap();
     let reading = operator.read(&Wanted::all()).unwrap();
     let changed = vec![
-        Change::Fleet(Fleet { closed: true, version: 2, ..reading.fleet }),
+        RecordChange::Fleet(Fleet { closed: true, version: 2, ..reading.fleet }),
         of_number(7, Some(1), lease(1, 2, (10, far))),
         of_tag("orders", Some(reading.tags[&tag("orders")].nonce), Some(tag_record(9, 2))),
     ];
@@ -138,7 +138,7 @@ fn a_server_is_no_operator() {
     let owner = "CREATE ROLE alice LOGIN; GRANT postgres TO alice";
     server.connect().batch_execute(owner).unwrap();
     let alice = Postgres::new(operator_config(&conninfo.replace(&format!("user={ROLE}"), "user=alice")), Poll);
-    assert!(swaps(&alice, &reading, vec![Change::Fleet(Fleet { version: 2, ..reading.fleet })]));
+    assert!(swaps(&alice, &reading, vec![RecordChange::Fleet(Fleet { version: 2, ..reading.fleet })]));
 }
 
 /// The program runs the file over its connection.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use snowflake_core::fleet::registry::{Change, Reading, Swap, SwapAnswer, TagRecord, Wanted, WantedTags};
+use snowflake_core::fleet::registry::{Reading, RecordChange, Swap, SwapAnswer, TagRecord, Wanted, WantedTags};
 use snowflake_core::fleet::segment::{Ask, Block, Claimed, Grant, JUMP, State, SupplyNotice};
 use snowflake_core::fleet::tag::Tag;
 
@@ -56,7 +56,7 @@ impl Message {
     /// Returns what the swap writes of tags, with what was read of them, and what it means.
     fn tags(&self) -> impl Iterator<Item = (Tag, TagRecord, TagRecord, Meaning)> {
         self.swap.changes.iter().filter_map(|change| match change {
-            Change::Tag { tag, record: Some(new), .. } => {
+            RecordChange::Tag { tag, record: Some(new), .. } => {
                 let read = self.read.get(tag)?;
                 Some((*tag, *read, *new, self.meaning(read, new)))
             }
@@ -78,7 +78,7 @@ impl Message {
     }
 
     pub fn is_of_number(&self) -> bool {
-        self.swap.changes.iter().any(|change| matches!(change, Change::Number { .. }))
+        self.swap.changes.iter().any(|change| matches!(change, RecordChange::Number { .. }))
     }
 
     pub fn gives_back(&self) -> bool {
@@ -166,7 +166,7 @@ impl Keeper<'_> {
             if let (Grant::Block { block, .. }, Some(new)) = (grant, new) {
                 world.give_block(self.shared, *tag, &new, block);
                 world.had_block(self.shared, *tag, &new);
-                let change = Change::Tag { tag: *tag, was: Some(record.nonce), record: Some(new) };
+                let change = RecordChange::Tag { tag: *tag, was: Some(record.nonce), record: Some(new) };
                 self.store().borrow_mut().write(vec![change]);
             }
         }
@@ -177,7 +177,7 @@ impl Keeper<'_> {
         let TagsRead { real, told, generation, .. } = &*self.tags_read.borrow();
         let mut swap = swap.clone();
         for change in &mut swap.changes {
-            if let Change::Tag { tag, was, record: Some(record) } = change
+            if let RecordChange::Tag { tag, was, record: Some(record) } = change
                 && let Some(real) = real.get(tag)
             {
                 *was = Some(real.nonce);
@@ -251,10 +251,10 @@ impl World {
         let mut swap = message.swap.clone();
         for change in &mut swap.changes {
             match change {
-                Change::Fleet(new) if self.lies(Lie::NoTimelines) => {
+                RecordChange::Fleet(new) if self.lies(Lie::NoTimelines) => {
                     new.generation = new.generation.min(registry.borrow().fleet.generation + 1);
                 }
-                Change::Tag { tag, was, record: Some(new) } => {
+                RecordChange::Tag { tag, was, record: Some(new) } => {
                     let now = registry.borrow().tags.get(tag).copied();
                     let Some((read, now)) = message.read.get(tag).zip(now) else { continue };
                     let is_as_compared = match self.lie {

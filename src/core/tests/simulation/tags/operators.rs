@@ -3,7 +3,7 @@
 
 use snowflake_core::fleet::operate::{Began, Operation, decide};
 use snowflake_core::fleet::registry::{
-    Change, DEFAULT_LEASE_MS, DEFAULT_SKEW_MS, FleetLimits, NumberKey, Reading, SinceIncarnation, Swap, TagRecord,
+    DEFAULT_LEASE_MS, DEFAULT_SKEW_MS, FleetLimits, NumberKey, Reading, RecordChange, SinceIncarnation, Swap, TagRecord,
 };
 use snowflake_core::fleet::segment::{END, JUMP};
 use snowflake_core::fleet::tag::Tag;
@@ -49,22 +49,22 @@ impl Desk<'_> {
     pub fn lie_about_tags(&self, swap: &mut Swap, real: &Reading) {
         let Self { world, .. } = self;
         let is_restored = matches!(self.operation, Operation::Restored { .. });
-        let is_part = !swap.changes.iter().any(|change| matches!(change, Change::Fleet(_)));
+        let is_part = !swap.changes.iter().any(|change| matches!(change, RecordChange::Fleet(_)));
         if world.lies(Lie::FleetFirst) && is_restored && is_part {
             // The record alone, and the tags later.
             let whole = decide(self.operation, &Began::at(real), real, &mut || world.random.bits());
             let whole = whole.map(|decision| decision.changes).unwrap_or_default();
-            let fleet = whole.into_iter().filter(|change| matches!(change, Change::Fleet(_)));
+            let fleet = whole.into_iter().filter(|change| matches!(change, RecordChange::Fleet(_)));
             swap.changes = fleet.collect();
             return;
         }
-        if let (Some(Lie::LostAtOnce), Operation::Lost { .. }, [Change::Fleet(new)]) =
+        if let (Some(Lie::LostAtOnce), Operation::Lost { .. }, [RecordChange::Fleet(new)]) =
             (world.lie, self.operation, swap.changes.as_mut_slice())
         {
             new.closed = real.fleet.closed;
         }
         for change in &mut swap.changes {
-            let Change::Tag { tag, record: Some(record), .. } = change else { continue };
+            let RecordChange::Tag { tag, record: Some(record), .. } = change else { continue };
             let Some(was) = real.tags.get(tag) else { continue };
             let is_unnoted = real.incarnation.since(&real.fleet.incarnation) != SinceIncarnation::Same;
             match world.lie {
@@ -83,13 +83,13 @@ impl World {
         let store = fleet.store.borrow();
         for change in &sent.swap.changes {
             match change {
-                Change::Fleet(new) if new.generation != store.fleet.generation => {
+                RecordChange::Fleet(new) if new.generation != store.fleet.generation => {
                     fleet.tags.begin_restored(new.version);
                     if !sent.is_second {
                         fleet.tags.lose();
                     }
                 }
-                Change::Tag { tag, record: Some(record), .. } => {
+                RecordChange::Tag { tag, record: Some(record), .. } => {
                     fleet.tags.change(record.id);
                     // No jump covers a raise by more than the jump. A restore that forgets it is
                     // like one that forgets another restore: an operator sets the value again.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use snowflake_core::fleet::exchange::Failure;
-use snowflake_core::fleet::segment::{END, JUMP, KnownTag, PlaceRefusal, PlaceView, State, Supply};
+use snowflake_core::fleet::segment::{END, JUMP, LastSeenTag, PlaceRefusal, PlaceView, State, Supply};
 use snowflake_core::fleet::tag::Tag;
 
 use super::TAGS;
@@ -163,7 +163,7 @@ impl World {
                     let broken = self.registered().tags.ledger.borrow_mut().draw(shared.memory, id, value);
                     self.check_broken(broken);
                 }
-                if drawn.is_due && self.random.one_in(2) {
+                if drawn.needs_refill && self.random.one_in(2) {
                     self.supply(server);
                 }
                 true
@@ -350,7 +350,7 @@ impl World {
         let Tagged { supply, views, .. } = shared.tags();
         let knows = |(at, claim): &(usize, u64)| {
             let supply = supply.try_borrow();
-            supply.is_ok_and(|supply| supply.known(*at, *claim).and_then(KnownTag::id) == Some(record.id))
+            supply.is_ok_and(|supply| supply.last_seen(*at, *claim).and_then(LastSeenTag::id) == Some(record.id))
         };
         if !views.borrow().get(&tag).is_some_and(knows) {
             return;
@@ -371,7 +371,7 @@ impl World {
             };
             let Tagged { places, views, .. } = shared.tags();
             let at = views.borrow()[&tag].0;
-            places.wish(at, view.claim(), least);
+            places.raise_minimum(at, view.claim(), least);
             let below = view.find(1).map_or(1, |found| least.saturating_sub(found.run().first));
             if below <= 0 {
                 self.count("taken over");

@@ -18,8 +18,8 @@ use snowflake_core::fleet::exchange::Failure;
 use snowflake_core::fleet::lease::LeaseNotice;
 use snowflake_core::fleet::operate::new_fleet;
 use snowflake_core::fleet::registry::{
-    Change, DEFAULT_LEASE_MS, DEFAULT_SKEW_MS, Fleet, FleetLimits, NumberRecord, Reading, Store, Swap, SwapAnswer,
-    TagRecord, Wanted, WantedNumbers, WantedTags,
+    DEFAULT_LEASE_MS, DEFAULT_SKEW_MS, Fleet, FleetLimits, NumberRecord, Reading, RecordChange, Store, Swap,
+    SwapAnswer, TagRecord, Wanted, WantedNumbers, WantedTags,
 };
 use snowflake_core::fleet::segment::{Ask, END, FARTHEST, Grant, JUMP, Return};
 use snowflake_core::fleet::tag::Tag;
@@ -149,7 +149,7 @@ impl Stolen {
             offset_ms: 0,
         };
         let was = reading.numbers.get(&number(7)).map(|record| record.nonce);
-        written(&self.victim, &reading, Change::Number { number: number(7), was, record });
+        written(&self.victim, &reading, RecordChange::Number { number: number(7), was, record });
         record
     }
 
@@ -214,7 +214,7 @@ impl Stolen {
         let (Grant::Block { block, .. }, Some(record)) = old.answer(&ask, &reading.fleet, reading.now_ms) else {
             panic!("there are values")
         };
-        written(store, &reading, Change::Tag { tag: orders(), was: Some(old.nonce), record: Some(record) });
+        written(store, &reading, RecordChange::Tag { tag: orders(), was: Some(old.nonce), record: Some(record) });
         (block.first, block.end())
     }
 
@@ -237,7 +237,7 @@ fn orders() -> Tag {
 }
 
 #[track_caller]
-fn written(store: &Postgres<Poll>, reading: &Reading, change: Change) {
+fn written(store: &Postgres<Poll>, reading: &Reading, change: RecordChange) {
     assert!(matches!(store.swap(&Swap::after(reading, vec![change])), Ok(SwapAnswer::Done(_))));
 }
 
@@ -277,7 +277,7 @@ fn a_lease_that_runs_is_not_taken() {
     // Its holder gives it back.
     let reading = stolen.reading();
     let record = NumberRecord { nonce: 12, count: 2, until_ms: reading.now_ms, ..held };
-    written(&stolen.victim, &reading, Change::Number { number: number(7), was: Some(held.nonce), record });
+    written(&stolen.victim, &reading, RecordChange::Number { number: number(7), was: Some(held.nonce), record });
     let next = stolen.lease(7);
     assert!(stolen.number(&next).unwrap());
 }
@@ -472,7 +472,7 @@ fn open_transactions_make_records_one_after_the_other() {
         let record = NumberRecord { nonce: 33, count: base.count + 1, ..base };
         let worker = if was { 7 } else { 8 };
         let was = was.then_some(base.nonce);
-        Swap::after(reading, vec![Change::Number { number: number(worker), was, record }])
+        Swap::after(reading, vec![RecordChange::Number { number: number(worker), was, record }])
     };
     match hasty.swap(&swap(&reading, false)) {
         Err(RegistryError::Locked(Some(by))) => assert!(by.contains(&format!("process {pid} (")), "{by}"),
@@ -526,7 +526,7 @@ fn the_session_that_holds_new_numbers_up_cannot_hide() {
     let hasty = Config { timeout: Duration::from_secs(1), ..stolen.victim.config().clone() };
     let reading = stolen.reading();
     let record = NumberRecord { holder: 1, nonce: 33, ..stolen.victim_leases(20_000) };
-    let swap = Swap::after(&reading, vec![Change::Number { number: number(8), was: None, record }]);
+    let swap = Swap::after(&reading, vec![RecordChange::Number { number: number(8), was: None, record }]);
     match Postgres::new(hasty, Poll).swap(&swap) {
         Err(RegistryError::Locked(Some(by))) => assert!(by.contains(&format!("process {pid} (")), "{by}"),
         other => panic!("{other:?}"),
@@ -680,7 +680,7 @@ fn what_an_operator_keeps_stays_kept() {
         renewed_ms: 0,
         offset_ms: 0,
     };
-    written(&stolen.operator, &reading, Change::Number { number: number(8), was: None, record: kept });
+    written(&stolen.operator, &reading, RecordChange::Number { number: number(8), was: None, record: kept });
     let next = stolen.lease(8);
     Stolen::refuses(stolen.number(&next), "cannot be taken before");
     Stolen::refuses(stolen.number(&with(&next, "until_ms", until_ms)), "cannot be taken before");
@@ -696,7 +696,7 @@ fn what_an_operator_keeps_stays_kept() {
     let until_ms = reading.now_ms + 300_000;
     for (was, from_ms, nonce) in [(None, reading.now_ms, 10), (Some(10), until_ms, 11)] {
         let record = NumberRecord { nonce, count: nonce, from_ms, until_ms, ..kept };
-        written(&stolen.operator, &reading, Change::Number { number: number(7), was, record });
+        written(&stolen.operator, &reading, RecordChange::Number { number: number(7), was, record });
     }
     Stolen::refuses(stolen.number(&stolen.lease(7)), "cannot be taken before");
     stolen.set("numbers", &format!("from_ms = 0, until_ms = {}", now_ms()));
@@ -1039,7 +1039,7 @@ fn nothing_is_written_without_a_comparison_and_nothing_as_an_operator() {
     assert!(!stolen.number(&stolen.lease(8)).unwrap());
     let reading = stolen.reading();
     let open = Fleet { closed: false, version: 77, ..reading.fleet };
-    written(&stolen.operator, &reading, Change::Fleet(open));
+    written(&stolen.operator, &reading, RecordChange::Fleet(open));
     assert!(stolen.number(&stolen.lease(8)).unwrap());
 }
 
@@ -1222,7 +1222,7 @@ fn leases_are_frozen_and_no_more() {
             ..old
         },
     ] {
-        let change = Change::Number { number: number(lease.worker), was: Some(old.nonce), record };
+        let change = RecordChange::Number { number: number(lease.worker), was: Some(old.nonce), record };
         let answer = stolen.store.swap(&Swap::after(&reading, vec![change]));
         assert!(matches!(answer, Err(RegistryError::Refused(ref diagnostic)) if diagnostic.sqlstate == "SF005"));
     }
@@ -1231,7 +1231,7 @@ fn leases_are_frozen_and_no_more() {
     let mut fleet = reading.fleet;
     (fleet.generation, fleet.version) = (fleet.generation + 1, 77);
     (fleet.horizon_ms, fleet.freeze_ms) = (reading.now_ms + 2 * HOUR_MS, reading.now_ms + MONTH_MS);
-    written(&stolen.store, &reading, Change::Fleet(fleet));
+    written(&stolen.store, &reading, RecordChange::Fleet(fleet));
     let _ = victim.keep();
     assert_eq!(victim.held().map(|held| held.holder), Some(lease.holder));
     assert_eq!(stolen.reading().numbers[&number(lease.worker)], old);
