@@ -131,7 +131,8 @@ impl Tags {
         Ok(Ticket::new(place, view.claim()))
     }
 
-    /// Notes that values below `least` are not wanted of a ticket's place ([`Directory::wish`]).
+    /// Notes that values below `least` are not wanted of a ticket's place
+    /// ([`Directory::raise_minimum`]).
     pub fn raise_minimum(&self, ticket: Ticket, least: i64) {
         self.table.change(|table| table.directory.raise_minimum(&self.places, ticket.place(), ticket.claim(), least));
     }

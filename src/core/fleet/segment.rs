@@ -62,14 +62,14 @@
 //!
 //! # Taking over
 //!
-//! A column may hold values that a sequence has drawn. A session that takes them over **wishes**
-//! for values from a least one on ([`Directory::wish`]). The server sends the wish with all that it
-//! asks for, and the registry begins its block there, or above. A minimum can only raise a tag's
-//! next value, so S1 holds. Blocks that servers have had before may lie below.
+//! A column may hold values that a sequence has drawn. A session that takes them over sets a
+//! **minimum** ([`Directory::raise_minimum`]). The server sends it with all that it asks for, and
+//! the registry begins its block there, or above. A minimum can only raise a tag's next value, so
+//! S1 holds. Blocks that servers have had before may lie below.
 //!
 //! How far a minimum raises the next value counts with the values that are forgotten (below). A
 //! minimum that raises it by more than a jump, and is forgotten, may be followed by values below
-//! it. The server that has wished does not draw there as long as its memory lasts. Other servers
+//! it. The server that has set it does not draw there as long as its memory lasts. Other servers
 //! may, so an operator looks at the next value when the registry fails over soon after.
 //!
 //! # What the registry does not believe

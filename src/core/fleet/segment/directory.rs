@@ -21,7 +21,7 @@ pub struct Claimed {
     pub claim: u64,
     /// The tag.
     pub tag: Tag,
-    /// Below this no value is wanted ([`Directory::wish`]).
+    /// Below this no value is wanted ([`Directory::raise_minimum`]).
     pub least: i64,
 }
 
