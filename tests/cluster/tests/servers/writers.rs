@@ -748,13 +748,9 @@ fn a_logical_replica_whose_clock_is_behind_refuses_after_the_advance_until_it_ha
 
 /// Lets the application move from one server to the other, as on the page.
 fn cut_over(from: &Server, to: &Server) {
-    let (stop, has_all) = recipe(STOP).rsplit_once('\n').expect("it ends in what is repeated");
+    let (stop, repeated) = recipe(STOP).split_once("\n\n").expect("it ends in what is repeated");
     follow(from, stop);
-    // Only the application writes, so a later position is as good.
-    wait_until("the other server to have all", || {
-        let stopped = format!("SELECT pg_current_wal_flush_lsn() AS stopped \\gset\n{has_all}");
-        follow(from, &stopped) == "t"
-    });
+    wait_until("the other server to have all", || follow(from, repeated).ends_with("\nt"));
     follow(to, recipe(TURN));
     follow_with(from, recipe(FOLLOW), to);
     follow(to, recipe(OPEN));
