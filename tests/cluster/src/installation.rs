@@ -100,6 +100,13 @@ pub(crate) fn cache() -> Option<PathBuf> {
     Some(cache.join("snowflake_id"))
 }
 
+/// Returns where the programs are of the installation that a `pg_config` describes.
+pub(crate) fn programs_of(pg_config: &Path) -> PathBuf {
+    let output = Command::new(pg_config).arg("--bindir").output();
+    let output = output.unwrap_or_else(|error| panic!("could not run {pg_config:?} (set PG_CONFIG): {error}"));
+    String::from_utf8(output.stdout).expect("--bindir prints a path").trim_end().into()
+}
+
 /// What `PG_CONFIG` (default `pg_config`) describes.
 pub(crate) struct Installation {
     pg_config: PathBuf,
@@ -120,22 +127,18 @@ impl Installation {
         INSTALLATION.get_or_init(|| {
             let from_environment = || env::var_os("PG_CONFIG").unwrap_or_else(|| "pg_config".into()).into();
             let pg_config = CHOSEN.get().cloned().unwrap_or_else(from_environment);
-            let output = Command::new(&pg_config)
-                .arg("--bindir")
-                .output()
-                .unwrap_or_else(|error| panic!("could not run {pg_config:?} (set PG_CONFIG): {error}"));
-            let bin = String::from_utf8(output.stdout).expect("--bindir prints a path");
+            let bin = programs_of(&pg_config);
             let server_user = geteuid().is_root().then(|| {
                 let user = User::from_name("postgres").ok().flatten();
                 let user = user.expect("as root, tests need a user \"postgres\" to run servers as");
                 (user.uid, user.gid)
             });
-            Self { pg_config, bin: bin.trim_end().into(), server_user }
+            Self { pg_config, bin, server_user }
         })
     }
 
-    /// Returns the path of one of PostgreSQL's programs.
-    pub(crate) fn program(&self, name: &str) -> PathBuf {
+    /// Returns the path of one of PostgreSQL's programs. An absolute path stays as it is.
+    pub(crate) fn program(&self, name: impl AsRef<Path>) -> PathBuf {
         self.bin.join(name)
     }
 
@@ -144,7 +147,7 @@ impl Installation {
     ///
     /// To change the user by itself, Rust would copy this process first. Its memory, with hundreds
     /// of threads, takes ten times as long to copy and to discard as `setpriv` takes to start.
-    pub(crate) fn command(&self, name: &str, directory: &Path) -> Command {
+    pub(crate) fn command(&self, name: impl AsRef<Path>, directory: &Path) -> Command {
         let Some((uid, gid)) = self.server_user.filter(|_| Path::new(SETPRIV).exists()) else {
             return self.command_in_a_copy(name, directory);
         };
@@ -158,7 +161,7 @@ impl Installation {
     /// Prepares a run like [`Installation::command`], without `setpriv`. A program needs it that is
     /// preloaded with libfaketime. That makes a semaphore for the process, and may not open it when
     /// the process has become another user's.
-    pub(crate) fn command_in_a_copy(&self, name: &str, directory: &Path) -> Command {
+    pub(crate) fn command_in_a_copy(&self, name: impl AsRef<Path>, directory: &Path) -> Command {
         let mut command = Command::new(self.program(name));
         set_environment(&mut command, directory);
         if let Some((uid, gid)) = self.server_user {

@@ -22,7 +22,7 @@ use nix::unistd::Pid;
 use postgres::{Client, NoTls};
 
 use crate::copies::Files;
-use crate::installation::{Installation, compile_library};
+use crate::installation::{Installation, compile_library, programs_of};
 use crate::outcome::{PATIENCE, skip, wait_until};
 use crate::{clock, disk, patroni, scratch};
 
@@ -92,6 +92,7 @@ pub struct Builder {
     tcp: bool,
     may_run_long: bool,
     environment: Vec<(&'static str, &'static str)>,
+    bin: PathBuf,
 }
 
 impl Builder {
@@ -179,6 +180,21 @@ impl Builder {
         self
     }
 
+    /// Runs the server from the installation that this `pg_config` describes, with a new data
+    /// directory of that.
+    ///
+    /// # Panics
+    ///
+    /// Panics if there is no such installation.
+    #[must_use]
+    pub fn installation(mut self, pg_config: impl AsRef<Path>) -> Self {
+        self.bin = programs_of(pg_config.as_ref());
+        let files = Files::new();
+        initialize(files.directory(), &self.bin);
+        self.origin = Some(Arc::new(files));
+        self
+    }
+
     /// Starts the server, and creates the extension in the database `postgres`.
     ///
     /// The statement takes as long as a start. So a preloaded server begins as a copy of one in
@@ -242,6 +258,7 @@ impl Builder {
             has_disk: self.small_disk.is_some(),
             may_run_long: self.may_run_long,
             environment: self.environment,
+            bin: self.bin,
         };
         let (data_dir, origin) =
             (server.data_dir(), self.origin.as_ref().map_or_else(|| template().join("data"), |files| files.data_dir()));
@@ -291,6 +308,8 @@ pub struct Server {
     has_disk: bool,
     may_run_long: bool,
     environment: Vec<(&'static str, &'static str)>,
+    /// Where its programs are, if they are not those of `PG_CONFIG`.
+    bin: PathBuf,
 }
 
 impl Server {
@@ -312,6 +331,7 @@ impl Server {
             tcp: false,
             may_run_long: false,
             environment: Vec::new(),
+            bin: PathBuf::new(),
         };
         nothing.config(PRELOAD, LIBRARY).config("fsync", "off").config("jit", "off")
     }
@@ -362,7 +382,7 @@ impl Server {
     /// `pg_dump`, `pgbench` and so on.
     #[must_use]
     pub fn client(&self, program: &str) -> Command {
-        let mut command = Installation::get().command(program, &self.directory);
+        let mut command = Installation::get().command(self.bin.join(program), &self.directory);
         command
             .env("PGHOST", &self.directory)
             .env("PGPORT", self.port.to_string())
@@ -558,11 +578,11 @@ impl Server {
         let log_start = self.log_length();
         // Relaxed: see use_faketime.
         let mut command = if self.faketime.load(Ordering::Relaxed) {
-            let mut command = Installation::get().command_in_a_copy("postgres", &self.directory);
+            let mut command = Installation::get().command_in_a_copy(self.bin.join("postgres"), &self.directory);
             clock::follow(&mut command, &self.directory);
             command
         } else {
-            Installation::get().command("postgres", &self.directory)
+            Installation::get().command(self.bin.join("postgres"), &self.directory)
         };
         command.arg("-D").arg(self.data_dir()).args(options).envs(self.environment.iter().copied());
         let mut child = spawn(&mut command, &self.directory);
@@ -816,17 +836,21 @@ fn template() -> &'static Path {
     static TEMPLATE: OnceLock<PathBuf> = OnceLock::new();
     TEMPLATE.get_or_init(|| {
         let directory = scratch::new_directory();
-        let mut initdb = Installation::get().command("initdb", &directory);
-        initdb.args(["--pgdata=data", "--username=postgres", "--auth=trust", "--encoding=UTF8", "--no-locale"]);
-        // Segments are files that each start of a server copies.
-        initdb.args(["--wal-segsize=1", "--no-sync"]);
-        run(&mut initdb);
+        initialize(&directory, Path::new(""));
         shrink(&directory);
-        let path = directory.join("data/postgresql.conf");
-        let config = fs::read_to_string(&path).expect("initdb has made a configuration file");
-        fs::write(&path, format!("{config}\ninclude '{CONFIG}'\n")).expect("the data directory is writable");
         directory
     })
+}
+
+fn initialize(directory: &Path, bin: &Path) {
+    let mut initdb = Installation::get().command(bin.join("initdb"), directory);
+    initdb.args(["--pgdata=data", "--username=postgres", "--auth=trust", "--encoding=UTF8", "--no-locale"]);
+    // Segments are files that each start of a server copies.
+    initdb.args(["--wal-segsize=1", "--no-sync"]);
+    run(&mut initdb);
+    let path = directory.join("data/postgresql.conf");
+    let config = fs::read_to_string(&path).expect("initdb has made a configuration file");
+    fs::write(&path, format!("{config}\ninclude '{CONFIG}'\n")).expect("the data directory is writable");
 }
 
 static TEMPLATE_WITH_EXTENSION: OnceLock<Arc<Files>> = OnceLock::new();

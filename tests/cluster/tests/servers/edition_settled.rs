@@ -128,6 +128,33 @@ fn only_draws_of_the_same_installation_hold_the_settled_id_back() {
     drop(open);
 }
 
+/// By the statements of both pages, with and without a bound that is known.
+#[test]
+fn a_reader_on_a_standby_of_the_edition_goes_up_to_the_id_that_the_primary_stores() {
+    let primary = start(EDITION);
+    let standby = primary.standby().start();
+    let mut session = primary.connect();
+    session.batch_execute(block("settled-ids")).unwrap();
+    let publish = block("edition-publish").replace("snowflake.snowflake_", "edition.snowflake_");
+    let query = block("standby-read").replace("'east'", "''").replace("id, item FROM orders", "id FROM outbox");
+    let insert = "INSERT INTO outbox (id) VALUES (snowflake_next()) RETURNING id";
+    let mut publish_and_read = || {
+        session.batch_execute(&publish).unwrap();
+        standby.wait_until_replayed(&primary.flushed());
+        standby.connect().ids(&query).unwrap()
+    };
+    let [mut late, mut early, mut unknown] = [(); 3].map(|()| primary.connect());
+    unknown.batch_execute("BEGIN; SAVEPOINT s; SELECT snowflake_next(); ROLLBACK TO s").unwrap();
+    assert!(publish_and_read().is_empty());
+    unknown.batch_execute("ROLLBACK").unwrap();
+    late.batch_execute("BEGIN").unwrap();
+    let late_ids = late.ids(insert).unwrap();
+    let early_ids = early.ids(insert).unwrap();
+    assert!(publish_and_read().is_empty());
+    late.batch_execute("COMMIT").unwrap();
+    assert_eq!(publish_and_read(), [late_ids, early_ids].concat());
+}
+
 /// The transactions that hold the bound back, by the query of the page: pids, or gids.
 fn held_by(session: &mut Client) -> String {
     let query = block("edition-held").replace("'snowflake.", "'edition.");

@@ -1186,14 +1186,22 @@ fn a_hub_that_three_servers_replicate_to_misses_no_row_of_any_through_crashes() 
     });
 
     // A row that is committed late. The hub has the later one before it, and does not read on.
-    let [mut late, mut early] = [(); 2].map(|()| servers[0].connect());
+    let [mut late, mut early, mut joining] = [0, 0, 1].map(|n| servers[n].connect());
     execute(&mut late, "BEGIN; INSERT INTO feed (item) VALUES ('late')");
+    execute(&mut joining, "BEGIN");
+    let missed = joining.ids("INSERT INTO feed DEFAULT VALUES RETURNING id").unwrap()[0];
+    execute(&mut early, &format!("SELECT snowflake_advance({missed})"));
     execute(&mut early, "INSERT INTO feed (item) VALUES ('early')");
     psql(&servers[0], &[], block("publish"));
     wait_until("the settled id", || observer.value("SELECT count(*) FROM settled_ids") == "1");
     assert_eq!(observer.value("SELECT item FROM feed"), "early");
     assert!(observer.query(block("hub-read"), &[]).unwrap().is_empty());
     execute(&mut late, "COMMIT");
+    psql(&servers[0], &[], block("publish"));
+    wait_until("both rows", || observer.ids(block("hub-merge")).unwrap().len() == 2);
+    // The merge has gone beyond the row of a server that has not published, and will not get it.
+    assert!(observer.ids(block("hub-merge")).unwrap()[1] > missed);
+    execute(&mut joining, "COMMIT");
     servers.iter().for_each(|server| _ = psql(server, &[], block("publish")));
     wait_until("all settled ids", || observer.value("SELECT count(*) FROM settled_ids") == "3");
     // An idle server goes on, so that it does not hold back the others' rows.
