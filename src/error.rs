@@ -100,7 +100,7 @@ pub enum Error {
     UnknownTag { tag: String, fleet: String },
     /// The tag's values end with those of a bigint.
     TagEnded(String),
-    /// The registry may have lost blocks of the tag, and the tag has no jump.
+    /// The registry may have lost blocks of the tag, and the tag does not jump.
     NoJump { tag: String, fleet: String },
     /// What the server has had of a tag, or is to take over, lies too far above its next value.
     TagTooFar { tag: String, fleet: String },

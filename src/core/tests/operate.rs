@@ -846,7 +846,7 @@ fn a_tag_that_has_stopped_needs_a_next_value_too() {
     // It has not stopped, or it jumps.
     assert!(writes_tag(&jump, &with_tag(fleet(), stopped)).jumps);
     assert!(writes_tag(&jump, &with_tag(later, tag_record())).jumps);
-    // Without a jump, it stops.
+    // If it jumps no more, it stops.
     assert!(!writes_tag(&set(None, None, None, Some(false)), &with_tag(later, tag_record())).jumps);
     assert_eq!(writes_tag(&set(None, Some(20), None, None), &with_tag(later, stopped)).steps, (20, 1000));
 }
@@ -868,7 +868,7 @@ fn jumps_that_are_due_come_before_what_is_set() {
     assert_eq!(written(set(Some(5000 + 2 * JUMP), None, None, None)), jumped);
     assert_eq!(written(set(None, Some(5), None, None)), TagRecord { steps: (5, 1000), ..jumped });
     assert_eq!(written(set(None, None, None, Some(true))), jumped);
-    // Without a jump, the operator has to say where it goes on, and may know better.
+    // If it jumps no more, the operator has to say where it goes on, and may know better.
     let stopped = TagRecord { jumps: false, ..tag_record() };
     assert_eq!(written(set(None, None, None, Some(false))), stopped);
     let said = TagRecord { next: 5000, generation: 3, written_ms: NOW_MS, returnable: END, ..stopped };

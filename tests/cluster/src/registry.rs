@@ -189,7 +189,7 @@ pub fn tag(name: &str) -> Tag {
     Tag::new(name).expect("a tag has one to 63 bytes")
 }
 
-/// Returns the record of a tag without a jump, in the first generation.
+/// Returns the record of a tag that does not jump, in the first generation.
 #[must_use]
 pub fn tag_record(next: i64, nonce: u64) -> TagRecord {
     TagRecord { id: 1, next, steps: (5, 50), jumps: false, nonce, generation: 1, written_ms: 2, returnable: END }

@@ -134,8 +134,8 @@ impl TagRecord {
         if self.jumps { self.next_after(self.due(fleet)) } else { self.next }
     }
 
-    /// Returns the next value after this many jumps, [`END`] if they lead beyond it. Each one has
-    /// to lead further, or to the end, also below zero: values below the end would come again.
+    /// Returns the next value after this many jumps, [`END`] if they lead beyond it. A sum that is
+    /// cut off lower would be the same after one more jump, and values would come again.
     fn next_after(&self, jumps: i64) -> i64 {
         i64::try_from(i128::from(self.next) + i128::from(JUMP) * i128::from(jumps)).unwrap_or(END)
     }

@@ -59,7 +59,7 @@ pub enum SupplyNotice {
     Gone(Tag),
     /// The tag's values end with the last one of a `bigint`. Reported once.
     Ended(Tag),
-    /// The registry may have forgotten something, and the tag has no jump. Reported once.
+    /// The registry may have forgotten something, and the tag does not jump. Reported once.
     NoJump(Tag),
     /// What this server has had, or a session wishes, lies too far above the tag's next value.
     /// Reported once.
