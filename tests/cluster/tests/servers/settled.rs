@@ -615,16 +615,19 @@ fn it_is_the_same_for_the_whole_statement_and_a_new_one_for_the_next() {
     let mut savepoints = server.connect();
     execute(&mut savepoints, "CREATE TEMP TABLE u (n int)");
     execute(&mut savepoints, &format!("BEGIN; {}", "SAVEPOINT s; INSERT INTO u VALUES (1);".repeat(70)));
-    execute(&mut writer, "BEGIN; SELECT snowflake_next()");
+    execute(&mut writer, "BEGIN");
+    let held = writer.draw();
     let id = other.draw();
     execute(&mut reader, "BEGIN; DECLARE c CURSOR FOR SELECT snowflake_settled() FROM generate_series(1, 3)");
-    assert_eq!(reader.ids("FETCH 1 FROM c").unwrap(), [before]);
+    // A mark that is published meanwhile raises the answer, up to below what is held.
+    let first = reader.ids("FETCH 1 FROM c").unwrap();
+    assert!((before..held).contains(&first[0]), "{before} {first:?} {held}");
     // It had no xid, so PostgreSQL's snapshots do not differ, and an equal answer is right.
     execute(&mut writer, "COMMIT");
-    assert_eq!(settled(&mut reader), before);
+    assert!(settled(&mut reader) >= before);
     other.ids("SELECT pg_current_xact_id()::text::bigint").unwrap();
-    assert_eq!(settled(&mut reader), id);
-    assert_eq!(reader.ids("FETCH 1 FROM c").unwrap(), [before]);
+    assert!(settled(&mut reader) >= id);
+    assert_eq!(reader.ids("FETCH 1 FROM c").unwrap(), first);
     execute(&mut reader, "COMMIT");
 
     // Within a statement that takes snapshots of its own, the outer one keeps its answer.

@@ -98,6 +98,10 @@ impl World {
                         fleet.tags.begin_restored(record.nonce);
                     }
                 }
+                // A failover may forget that. Then no server can have given back meanwhile.
+                RecordChange::Tag { tag, record: None, .. } => {
+                    store.tags.get(tag).into_iter().for_each(|was| fleet.tags.change(was.id));
+                }
                 _ => {}
             }
         }
