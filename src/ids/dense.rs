@@ -166,7 +166,7 @@ impl Takeover {
     pub fn raise(self, least: i64) -> Result<i64, Error> {
         let Self(source) = self;
         source.obtain(|ticket| {
-            // A place may have been claimed anew, so repeat the wish in each turn; the lock is
+            // A place may have been claimed anew, so repeat the minimum in each turn; the lock is
             // brief.
             source.tags.raise_minimum(ticket, least);
             let first = source.tags.view(ticket).find(1)?.run().first;

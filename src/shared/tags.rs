@@ -137,7 +137,7 @@ impl Tags {
         self.table.change(|table| table.directory.raise_minimum(&self.places, ticket.place(), ticket.claim(), least));
     }
 
-    /// Forgets a wish ([`Directory::drop_minimum`]).
+    /// Forgets a minimum ([`Directory::drop_minimum`]).
     pub fn drop_minimum(&self, place: usize, claim: u64, least: i64) {
         self.table.change(|table| table.directory.drop_minimum(&self.places, place, claim, least));
     }

@@ -91,7 +91,7 @@
 //! | the server stops cleanly | what is left of a block after which another server has reserved one |
 //! | that stop does not reach the registry, or a generation has begun since | what is left of two blocks at most |
 //! | the registry may have forgotten something, and the tag jumps | the jumps |
-//! | a session takes over values | what is left of two blocks at most, and what lies below its wish |
+//! | a session takes over values | what is left of two blocks at most, and what lies below its minimum |
 //! | a transaction rolls back | what it has drawn, as with a sequence |
 //!
 //! # What is not noticed

@@ -109,8 +109,8 @@ pub enum State {
     /// The registry may have forgotten blocks of the tag, and an operator must say how far it has
     /// to jump ahead.
     NoJump,
-    /// What the server has had, or a session wishes, lies further above the tag's next value than
-    /// [`FARTHEST`](super::FARTHEST). An operator must raise that.
+    /// What the server has had, or a session's minimum, lies further above the tag's next value
+    /// than [`FARTHEST`](super::FARTHEST). An operator must raise that.
     TooFar,
 }
 

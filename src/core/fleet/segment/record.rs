@@ -55,7 +55,7 @@ pub enum Grant {
     NoJump,
     /// The tag lies below what the server has had, so the registry has forgotten something.
     Forgot,
-    /// What the server has had, or wishes, lies further above the tag than [`FARTHEST`].
+    /// What the server has had, or its minimum, lies further above the tag than [`FARTHEST`].
     TooFar,
 }
 

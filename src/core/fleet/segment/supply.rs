@@ -61,7 +61,7 @@ pub enum SupplyNotice {
     Ended(Tag),
     /// The registry may have forgotten something, and the tag does not jump. Reported once.
     NoJump(Tag),
-    /// What this server has had, or a session wishes, lies too far above the tag's next value.
+    /// What this server has had, or a session's minimum, lies too far above the tag's next value.
     /// Reported once.
     TooFar {
         /// The tag.
