@@ -26,7 +26,7 @@ help:
 	@echo 'make bench     set up, and measure the extension against what PostgreSQL offers; FIGURES="calls wal" picks, RUNS=3 shortens, PUBLISH=1 puts all into docs'
 	@echo 'make chaos     let everything happen to a fleet while sessions draw; MINUTES=480 for a night, SEED=... for the same events, REGISTRY=postgres or etcd'
 	@echo 'make lint      set up, and check form and documentation'
-	@echo 'make package   build a Debian package, below target/debian; VERSIONS="15 17 18" ARCH="amd64 arm64" builds some in clean root file systems, below target/dist, as root'
+	@echo 'make package   build a Debian package, below target/debian; VERSIONS="15 16 17 18 19" ARCH="amd64 arm64" builds some in clean root file systems, below target/dist, as root'
 	@echo 'make test-package   install, use, update and remove that package in a clean Debian, as root'
 	@echo 'make dist      make what a release publishes, below target/dist, as root: packages, archives, sums, and what they contain'
 	@echo 'make test-dist   test what "make dist" has made, as root'
