@@ -5,7 +5,7 @@ PG_CONFIG ?= pg_config
 SKIPS ?= allowed
 export PG_CONFIG SKIPS DESTDIR ARCH VERSIONS
 
-.PHONY: build all check setup setup-build setup-test install demo test test-all bench chaos lint package test-package dist test-dist test-arm64 images test-image test-matrix release-check clean help
+.PHONY: build all check setup setup-build setup-test install demo test bench chaos lint package test-package dist test-dist test-arm64 images test-image test-matrix release-check clean help
 .NOTPARALLEL:
 
 build:
@@ -22,7 +22,6 @@ help:
 	@echo 'make install   copy the built extension into PostgreSQL'
 	@echo 'make demo      set up, build, install, and show the extension on a throwaway server; KEEP=1 keeps the server'
 	@echo 'make test      set up, and run every test; those of clients that lack a JDK, Node or Ruby are skipped; BUSY=1 beside other work'
-	@echo 'make test-all  what a release needs: all of .ci/run, every test on every version of PostgreSQL, and Miri; takes hours'
 	@echo 'make bench     set up, and measure the extension against what PostgreSQL offers; FIGURES="calls wal" picks, RUNS=3 shortens, PUBLISH=1 puts all into docs'
 	@echo 'make chaos     let everything happen to a fleet while sessions draw; MINUTES=480 for a night, SEED=... for the same events, REGISTRY=postgres or etcd'
 	@echo 'make lint      set up, and check form and documentation'
@@ -34,7 +33,7 @@ help:
 	@echo 'make images    build the container images from the packages of "make dist", as root; PUSH=registry.example/owner pushes them'
 	@echo 'make test-image   build the container images on a stand-in for the official one, and draw ids, as root; PACKAGES=target/dist takes packages of "make dist"'
 	@echo 'make test-matrix   run the tests on PostgreSQL 13, 14 and 16 to 19, each in a Debian of its own, as root; VERSIONS=18 TESTS="crash mark" picks'
-	@echo 'make release-check   all that a release needs, which takes a day, and a page with what ran'
+	@echo 'make release-check   all that a release needs, in up to four hours, and a page with what ran; after an interruption, it goes on'
 	@echo 'make clean     remove what was built'
 	@echo
 	@echo 'What installs packages stops before an upgrade, and while a PostgreSQL cluster runs; CONFIRM=1 continues.'
@@ -63,15 +62,6 @@ demo: setup-build build install
 test: setup-test
 	@tools/test $(if $(BUSY),--busy)
 
-test-all: setup
-	@SEEDS=1000000 tools/check
-	@SKIPS=forbidden tools/miri
-	@SKIPS=forbidden tools/lint
-	@SKIPS=forbidden tools/test
-	@SKIPS=forbidden tools/test-package
-	@SKIPS=forbidden tools/test-image
-	@SKIPS=forbidden tools/test-matrix
-
 bench: setup-build
 	@tools/bench $(if $(PUBLISH),--publish) $(if $(RUNS),--runs $(RUNS)) $(FIGURES)
 
@@ -93,7 +83,6 @@ dist: setup-test
 test-dist: setup-test
 	@tools/test-dist
 
-# Not in test-all: see docs/internals/testing.md.
 test-arm64: setup-test
 	@tools/test-arm64 $(VERSIONS)
 

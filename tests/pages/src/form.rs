@@ -165,32 +165,6 @@ pub fn missing_versions(cargo_toml: &str, page: &str) -> Vec<String> {
     sentences.into_iter().filter(|sentence| !page.contains(sentence)).collect()
 }
 
-/// Stands for the owner's addresses, until a release has them.
-const OWNER: &str = "owner.example";
-
-/// The page that lists the files with [`OWNER`].
-const LIST: &str = "docs/internals/release.md";
-
-/// Returns what is wrong with the list of files in which the owner fills something in: those that
-/// it lacks, and those that it names in vain. `files` are the paths and the texts of all files that
-/// may have the placeholder.
-#[must_use]
-pub fn wrong_placeholders(files: &[(&str, &str)], list: &str) -> Vec<String> {
-    // The list's items end before a line that begins with a number.
-    let after = list.split_once(OWNER).map_or("", |(_, after)| after);
-    let is_next = |line: &&str| line.starts_with(|c: char| c.is_ascii_digit()) || line.is_empty();
-    let item: Vec<_> = after.lines().take_while(|line| !is_next(line)).collect();
-    let item = item.join(" ");
-    // The first backtick ends the placeholder's own code.
-    let named: BTreeSet<_> =
-        item.split('`').skip(2).step_by(2).filter(|code| !code.contains(' ') && code.contains('.')).collect();
-    let has = |(path, text): &&(&str, &str)| *path != LIST && text.contains(OWNER);
-    let having: BTreeSet<_> = files.iter().filter(has).map(|(path, _)| *path).collect();
-    let lacks = having.difference(&named).map(|path| format!("{LIST}: it does not name {path}, which has {OWNER}"));
-    let more = named.difference(&having).map(|path| format!("{LIST}: it names {path}, which does not have {OWNER}"));
-    lacks.chain(more).collect()
-}
-
 /// Whether a page's sentences may be long, and its files gone: the CHANGELOG keeps what was
 /// released.
 fn keeps_its_words(path: &str) -> bool {
@@ -492,18 +466,6 @@ mod tests {
         for text in ["Draw on the primary.", "| a |\n|---|\n| One each. |", "From 13 to 14, it rests.", "Too late."] {
             assert_eq!(faults_of(&[("README.md", text)]), [""; 0], "{text}");
         }
-    }
-
-    #[test]
-    fn each_file_with_a_placeholder_is_listed() {
-        let list = "4. Then.\n5. Fill in. `owner.example` is in these files, as\n   `make lint` sees: `META.json`, `a.md`.\n6. `b.md`\n";
-        let has = "https://owner.example";
-        assert_eq!(wrong_placeholders(&[("META.json", has), ("a.md", has), (LIST, list)], list), [""; 0]);
-        let wrong = wrong_placeholders(&[("META.json", "x"), ("a.md", has), ("c.md", has)], list);
-        assert!(
-            wrong.len() == 2 && wrong[0].contains("name c.md") && wrong[1].contains("names META.json"),
-            "{wrong:?}"
-        );
     }
 
     #[test]
