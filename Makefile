@@ -72,7 +72,7 @@ lint: setup-build
 	@tools/lint
 
 package: setup-build
-	@$(if $(VERSIONS)$(ARCH),tools/packages $(VERSIONS),tools/package)
+	@$(if $(VERSIONS)$(ARCH),tools/dist $(or $(VERSIONS),$$($(PG_CONFIG) --version | grep -o "[0-9]*" | head -n 1)),tools/package)
 
 test-package: setup-test
 	@tools/test-package

@@ -871,7 +871,7 @@ fn template_with_extension() -> &'static Arc<Files> {
 /// Removes from a new data directory what servers make again, and copies would only copy.
 fn shrink(directory: &Path) {
     // Leaves one segment. The others would be copied, too, and a full disk noticed only when they
-    // are used up. PostgreSQL 13 and 14 come without the program (tools/postgres-old).
+    // are used up. PostgreSQL 13 and 14 come without the program (tools/fetch).
     if Installation::get().program("pg_resetwal").exists() {
         run(Installation::get().command("pg_resetwal", directory).arg("data"));
     }
