@@ -33,7 +33,7 @@ help:
 	@echo 'make images    build the container images from the packages of "make dist", as root; PUSH=registry.example/owner pushes them'
 	@echo 'make test-image   build the container images on a stand-in for the official one, and draw ids, as root; PACKAGES=target/dist takes packages of "make dist"'
 	@echo 'make test-matrix   run the tests on PostgreSQL 13, 14 and 16 to 19, each in a Debian of its own, as root; VERSIONS=18 TESTS="crash mark" picks'
-	@echo 'make release-check   all that a release needs, in up to four hours, and a page with what ran; after an interruption, it goes on'
+	@echo 'make release-check   all that a release needs, in some hours, and a page with what ran; after an interruption, it goes on'
 	@echo 'make clean     remove what was built'
 	@echo
 	@echo 'What installs packages stops before an upgrade, and while a PostgreSQL cluster runs; CONFIRM=1 continues.'
