@@ -428,6 +428,9 @@ fn two_servers_draw_the_same_id_in_a_directed_history_without_a_rule() {
         let counts = assert_breaks_directed(lie, history, Guarantee::G3);
         assert!(counts["entered"] >= 2, "both servers draw: {lie:?}");
     }
+    let history = directed::a_registry_fails_over_before_a_range_is_widened_to_what_is_kept;
+    let counts = assert_breaks_directed(Lie::WidensEarly, history, Guarantee::G3);
+    assert!(counts["drawn"] > 0, "the number is leased when it is no longer kept");
 }
 
 /// As before, for a database that another fleet's server draws in after a crash.

@@ -145,6 +145,28 @@ pub fn a_number_is_kept_when_a_freeze_ends(lie: Option<Lie>) -> Course {
     directed.0.course
 }
 
+/// A number was configured on a server whose ids were far ahead. An operator keeps it up to there,
+/// the registry fails over, and the operator widens the range to it.
+pub fn a_registry_fails_over_before_a_range_is_widened_to_what_is_kept(lie: Option<Lie>) -> Course {
+    let directed = Directed::new(lie);
+    let Directed(world) = &directed;
+    let (configured, until_ms) = (NUMBER - 1, world.time_ms() + 3_600_000);
+    directed.fleet().operators.marks.borrow_mut().insert(configured, until_ms);
+    let before = directed.changes();
+    directed.operate(Operation::Reserve { number: NumberKey::new(None, configured), until_ms, force: false });
+    directed.show(if world.lies(Lie::WidensEarly) { before } else { directed.changes() }, 1, 0);
+    directed.operate(Operation::SetRange { first: configured, last: configured });
+    let server = directed.server(0);
+    world.keep(&server);
+    // A freeze passes, and then the rest.
+    for until_ms in [world.time_ms() + LEASE_MS + 2 * SKEW_MS, until_ms] {
+        world.pass(until_ms - world.time_ms());
+        world.keep(&server);
+        directed.draw_until(&server, world.time_ms() + SKEW_MS);
+    }
+    directed.0.course
+}
+
 /// A backup is older than a raise of the limit, which the operator knows. A failover follows, and a
 /// server that knows nothing of all this.
 pub fn a_registry_fails_over_after_a_restore_that_has_forgotten_a_raise(lie: Option<Lie>) -> Course {

@@ -118,18 +118,18 @@ fn apply(databases: &mut Vec<Contents>, record: &Record) {
     match record {
         Record::Write { database, value, number, resets } => {
             let contents = &mut databases[*database];
-            // Readers begin anew, also where the log ends within the reset.
+            // Readers begin anew, also where the log ends within the reset. Once one copy of a mark
+            // is lowered, it covers no ids of the old number: a dump that is restored may lower the
+            // other copy.
             if *resets {
                 contents.settled = Settled::default();
+                if let StoredNumber::Mark(lane) | StoredNumber::Local(lane) = value {
+                    contents.rows_end_ms[*lane as usize] = 0;
+                    contents.advanced = (0, 0);
+                }
             }
             match value {
-                StoredNumber::Mark(lane) => {
-                    contents.stored.marks_ms[*lane as usize] = *number;
-                    if *resets {
-                        contents.rows_end_ms[*lane as usize] = 0;
-                        contents.advanced = (0, 0);
-                    }
-                }
+                StoredNumber::Mark(lane) => contents.stored.marks_ms[*lane as usize] = *number,
                 StoredNumber::Local(lane) => contents.stored.local_ms[*lane as usize] = *number,
                 StoredNumber::Layout => contents.stored.layout = Some(*number),
                 StoredNumber::Identity => contents.stored.identity = Some(*number),

@@ -63,8 +63,6 @@ pub struct Operators {
     raised: Cell<Option<(i64, usize)>>,
     /// For each number that was configured, the highest mark of its databases.
     pub marks: RefCell<BTreeMap<i64, i64>>,
-    /// How many changes there were when the last of these was kept.
-    kept: Cell<Option<usize>>,
 }
 
 impl Operators {
@@ -93,7 +91,6 @@ impl Operators {
     /// The registry is another one, to which this has to be done before servers reach it.
     pub fn plan(&self, plan: Vec<Operation>) {
         self.raised.set(None);
-        self.kept.set(None);
         self.stop();
         self.moving.set(Move::None);
         self.plan.replace(plan);
@@ -348,16 +345,15 @@ impl World {
         Some(Operation::SetLimits { lease_ms: Some(lease_ms), skew_ms: None })
     }
 
-    /// Sets a range: of numbers that were never configured, or are kept.
+    /// Sets a range: of numbers that were never configured, or are kept, which all standbys have.
     fn any_range(&self, fleet: &Registered) -> Option<Operation> {
         let mut first = FIRST_FREE;
-        let store = fleet.store.borrow();
-        let is_safe = fleet.operators.kept.get().is_some_and(|changes| changes <= fleet.kept.get());
+        let store = fleet.store.borrow().prefix(fleet.kept.get());
         for number in CONFIGURED {
             let mark_ms = fleet.operators.marks.borrow().get(&number).copied();
             let record = store.numbers.get(&self.number(fleet, number));
             let is_kept = record.zip(mark_ms).is_some_and(|(record, mark_ms)| record.until_ms >= mark_ms);
-            if !is_safe || !is_kept {
+            if !is_kept {
                 break;
             }
             first = number;
@@ -848,7 +844,6 @@ impl World {
                 // All standbys have it before the range is widened.
                 if fleet.failed.borrow().is_none() && CONFIGURED.contains(&number.worker) {
                     fleet.kept.set(changes);
-                    operators.kept.set(Some(changes));
                 }
                 "reserved"
             }

@@ -188,6 +188,8 @@ pub enum Lie {
     /// An operator keeps a number up to what is asked for, also where a lost lease of it has ended
     /// later.
     ReservesUnfrozen,
+    /// An operator widens the range to a number that is kept, and a standby does not have that.
+    WidensEarly,
     /// After a restore, the fleet's limits are those of the backup.
     RestoredForgetful,
     /// Settings are reset while servers draw.
