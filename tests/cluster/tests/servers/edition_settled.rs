@@ -100,9 +100,12 @@ fn without_the_locks_of_a_draw_readers_miss_rows() {
     assert!([hold, bare].iter().all(|part| EDITION.matches(part).count() == 1));
     let without_bare = EDITION.replace(bare, "IF false THEN");
     for file in [&without_bare, &without_bare.replace(hold, "PERFORM coalesce(")] {
-        let server = start(file);
-        let (stored, readings, _) = read_while_writing(&server, 8, [in_two_statements]);
-        assert!(missed(&stored, &readings[0]) > 0, "nothing is missed among {} rows", stored.len());
+        let misses = || {
+            let (stored, readings, _) = read_while_writing(&start(file), 8, [in_two_statements]);
+            missed(&stored, &readings[0]) > 0
+        };
+        // Nearly always at once; on a busy machine, the moments may not meet.
+        assert!((0..10).any(|_| misses()), "nothing is missed");
     }
 }
 
