@@ -1,0 +1,948 @@
+-- Installs the extension: CREATE EXTENSION runs this file. First the functions, in the order of
+-- src/functions.rs, which says what each does; then what is in PL/pgSQL, sequences, views, grants,
+-- comments.
+--
+-- src/functions.rs declares each function, too. "make lint" compares what this file creates with
+-- what cargo-pgrx generates from there, object by object (tools/install-script).
+--
+-- All functions in C are STRICT. Those with a layout argument are IMMUTABLE, so indexes, generated
+-- columns and partition bounds can use them. Those that read the setting snowflake_id.layout are
+-- STABLE.
+
+-- A schema for what only plans and views call: in nobody's search_path, and \df does not show it.
+-- If there is one of that name, another role may own it, and could replace what is in it.
+
+DO $$
+BEGIN
+    IF pg_catalog.to_regnamespace('snowflake_plan') IS NOT NULL THEN
+        RAISE EXCEPTION USING
+            ERRCODE = 'duplicate_schema',
+            MESSAGE = 'schema "snowflake_plan" already exists',
+            DETAIL = 'The extension "snowflake_id" creates a schema of this name, for functions that only plans and views call.',
+            HINT = 'Rename the other schema, or drop it if you do not need it. Then repeat the command.';
+    END IF;
+END
+$$;
+CREATE SCHEMA snowflake_plan;
+
+-- Drawing ids
+
+CREATE FUNCTION snowflake_next() RETURNS bigint
+VOLATILE STRICT PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_next_entry';
+
+CREATE FUNCTION snowflake_batch(count integer) RETURNS SETOF bigint
+VOLATILE STRICT PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_batch_wrapper';
+
+CREATE FUNCTION snowflake_last() RETURNS bigint
+VOLATILE STRICT PARALLEL RESTRICTED LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_last_wrapper';
+
+-- Reading rows in the order of their ids
+
+CREATE FUNCTION snowflake_settled() RETURNS bigint
+STABLE STRICT PARALLEL RESTRICTED LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_settled_wrapper';
+
+-- Reading ids
+
+CREATE FUNCTION snowflake_parse(id bigint, OUT created_at timestamptz, OUT datacenter_id integer, OUT worker_id integer,
+    OUT sequence integer, OUT tick bigint)
+STABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_parse_wrapper';
+
+CREATE FUNCTION snowflake_parse(id bigint, layout text, OUT created_at timestamptz, OUT datacenter_id integer,
+    OUT worker_id integer, OUT sequence integer, OUT tick bigint)
+IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_parse_with_wrapper';
+
+CREATE FUNCTION snowflake_timestamp(id bigint) RETURNS timestamptz
+STABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_timestamp_wrapper';
+
+CREATE FUNCTION snowflake_timestamp(id bigint, layout text) RETURNS timestamptz
+IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_timestamp_with_wrapper';
+
+CREATE FUNCTION snowflake_format(id bigint) RETURNS text
+STABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_format_wrapper';
+
+CREATE FUNCTION snowflake_format(id bigint, layout text) RETURNS text
+IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_format_with_wrapper';
+
+-- Composing ids from their parts
+
+CREATE FUNCTION snowflake_compose(created_at timestamptz, worker_id integer, sequence integer) RETURNS bigint
+STABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_compose_wrapper';
+
+CREATE FUNCTION snowflake_compose(created_at timestamptz, worker_id integer, sequence integer, datacenter_id integer)
+    RETURNS bigint
+STABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_compose_with_datacenter_wrapper';
+
+CREATE FUNCTION snowflake_compose(created_at timestamptz, worker_id integer, sequence integer, datacenter_id integer,
+    layout text) RETURNS bigint
+IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_compose_with_wrapper';
+
+-- Ids as short texts
+
+CREATE FUNCTION snowflake_encode(id bigint, encoding text) RETURNS text
+IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_encode_wrapper';
+
+CREATE FUNCTION snowflake_decode(text text, encoding text) RETURNS bigint
+IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_decode_wrapper';
+
+-- Bounds of a time span
+
+CREATE FUNCTION snowflake_min(ts timestamptz) RETURNS bigint
+STABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_min_wrapper';
+
+CREATE FUNCTION snowflake_min(ts timestamptz, layout text) RETURNS bigint
+IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_min_with_wrapper';
+
+-- The planner replaces conditions on an id's time by conditions on the id with the following
+-- (src/time/pushdown.rs). What a date or a local time means depends on the session's time zone, so
+-- those forms are STABLE.
+
+CREATE FUNCTION snowflake_from(ts timestamptz, layout text) RETURNS bigint
+IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_from_wrapper';
+
+CREATE FUNCTION snowflake_from(ts date, layout text) RETURNS bigint
+STABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_from_date_wrapper';
+
+CREATE FUNCTION snowflake_from(ts timestamp, layout text) RETURNS bigint
+STABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_from_timestamp_wrapper';
+
+CREATE FUNCTION snowflake_after(ts timestamptz, layout text) RETURNS bigint
+IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_after_wrapper';
+
+CREATE FUNCTION snowflake_after(ts date, layout text) RETURNS bigint
+STABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_after_date_wrapper';
+
+CREATE FUNCTION snowflake_after(ts timestamp, layout text) RETURNS bigint
+STABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_after_timestamp_wrapper';
+
+CREATE FUNCTION snowflake_before(ts timestamptz, layout text) RETURNS bigint
+IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_before_wrapper';
+
+CREATE FUNCTION snowflake_before(ts date, layout text) RETURNS bigint
+STABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_before_date_wrapper';
+
+CREATE FUNCTION snowflake_before(ts timestamp, layout text) RETURNS bigint
+STABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_before_timestamp_wrapper';
+
+CREATE FUNCTION snowflake_until(ts timestamptz, layout text) RETURNS bigint
+IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_until_wrapper';
+
+CREATE FUNCTION snowflake_until(ts date, layout text) RETURNS bigint
+STABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_until_date_wrapper';
+
+CREATE FUNCTION snowflake_until(ts timestamp, layout text) RETURNS bigint
+STABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_until_timestamp_wrapper';
+
+-- Limits on a time, from what a condition compares
+
+CREATE FUNCTION snowflake_plan.instant(ts timestamptz, after boolean) RETURNS timestamptz
+IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_instant_wrapper';
+
+CREATE FUNCTION snowflake_plan.instant(ts date, after boolean) RETURNS timestamptz
+STABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_instant_of_day_wrapper';
+
+CREATE FUNCTION snowflake_plan.instant(ts timestamp, after boolean) RETURNS timestamptz
+STABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_instant_of_local_wrapper';
+
+CREATE FUNCTION snowflake_plan.local(local timestamp, after boolean) RETURNS timestamp
+IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_local_wrapper';
+
+CREATE FUNCTION snowflake_plan.local(day date, after boolean) RETURNS timestamp
+IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_local_of_day_wrapper';
+
+CREATE FUNCTION snowflake_plan.local(year numeric, after boolean) RETURNS timestamp
+IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_local_of_year_wrapper';
+
+CREATE FUNCTION snowflake_plan.local(year double precision, after boolean) RETURNS timestamp
+IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_local_of_float_year_wrapper';
+
+CREATE FUNCTION snowflake_plan.instant(seconds numeric, after boolean) RETURNS timestamptz
+IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_instant_of_seconds_wrapper';
+
+CREATE FUNCTION snowflake_plan.instant(seconds double precision, upper boolean) RETURNS timestamptz
+IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_instant_of_float_seconds_wrapper';
+
+CREATE FUNCTION snowflake_plan.local(ts timestamptz, zone text, upper boolean) RETURNS timestamp
+STABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_local_in_zone_wrapper';
+
+CREATE FUNCTION snowflake_plan.instant(local timestamp, zone text, upper boolean) RETURNS timestamptz
+STABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_instant_in_zone_wrapper';
+
+CREATE FUNCTION snowflake_plan.instant(local timestamp, zone interval, upper boolean) RETURNS timestamptz
+IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_instant_at_offset_wrapper';
+
+CREATE FUNCTION snowflake_plan.ceil(local timestamp, unit text) RETURNS timestamp
+IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_ceil_wrapper';
+
+CREATE FUNCTION snowflake_plan.ceil(ts timestamptz, stride interval, origin timestamptz, upper boolean) RETURNS timestamptz
+IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_ceil_of_bin_wrapper';
+
+CREATE FUNCTION snowflake_plan.ceil(local timestamp, stride interval, origin timestamp, upper boolean) RETURNS timestamp
+IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_ceil_of_local_bin_wrapper';
+
+CREATE FUNCTION snowflake_plan.minus(ts timestamptz, shift interval, upper boolean) RETURNS timestamptz
+STABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_minus_wrapper';
+
+CREATE FUNCTION snowflake_plan.minus(ts timestamptz, shift interval, zone text, upper boolean) RETURNS timestamptz
+STABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_minus_in_zone_wrapper';
+
+CREATE FUNCTION snowflake_plan.plus(ts timestamptz, shift interval, upper boolean) RETURNS timestamptz
+STABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_plus_wrapper';
+
+CREATE FUNCTION snowflake_plan.ago(ts timestamptz, age interval, upper boolean) RETURNS timestamptz
+IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_ago_wrapper';
+
+CREATE FUNCTION snowflake_plan.aged(ts timestamptz, age interval, upper boolean) RETURNS timestamptz
+STABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_aged_wrapper';
+
+CREATE FUNCTION snowflake_plan.lower(during tstzrange) RETURNS timestamptz
+IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_lower_wrapper';
+
+CREATE FUNCTION snowflake_plan.upper(during tstzrange) RETURNS timestamptz
+IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_upper_wrapper';
+
+CREATE FUNCTION snowflake_plan.lower(times timestamptz[]) RETURNS timestamptz
+IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_lower_of_array_wrapper';
+
+CREATE FUNCTION snowflake_plan.upper(times timestamptz[]) RETURNS timestamptz
+IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_upper_of_array_wrapper';
+
+CREATE FUNCTION snowflake_plan.local(locals timestamp[], after boolean) RETURNS timestamp
+IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_local_of_array_wrapper';
+
+CREATE FUNCTION snowflake_plan.local(days date[], after boolean) RETURNS timestamp
+IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_local_of_days_wrapper';
+
+-- The time of an id beside its bounds, and inside a bound
+
+CREATE FUNCTION snowflake_plan.time_of(id bigint, layout text) RETURNS timestamptz
+IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_time_of_entry';
+
+-- What keeps the planner from counting a kept condition twice
+
+CREATE FUNCTION snowflake_plan.checked(condition boolean) RETURNS boolean
+IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_checked_wrapper';
+
+CREATE FUNCTION snowflake_plan.checked_support(request internal) RETURNS internal
+IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_checked_support_wrapper';
+
+-- Administering a database's mark
+
+CREATE FUNCTION snowflake_advance(id bigint) RETURNS void
+VOLATILE STRICT PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_advance_wrapper';
+
+CREATE FUNCTION snowflake_advance(id bigint, force boolean) RETURNS void
+VOLATILE STRICT PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_advance_with_wrapper';
+
+CREATE FUNCTION snowflake_accept_layout() RETURNS void
+VOLATILE STRICT PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_accept_layout_wrapper';
+
+CREATE FUNCTION snowflake_accept_fleet() RETURNS void
+VOLATILE STRICT PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_accept_fleet_wrapper';
+
+CREATE FUNCTION snowflake_reset_mark() RETURNS void
+VOLATILE STRICT PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_reset_mark_wrapper';
+
+-- Converting columns to snowflake columns
+
+CREATE FUNCTION snowflake_convert(relation regclass, attribute name, rewrite boolean DEFAULT false,
+    dry_run boolean DEFAULT false) RETURNS SETOF text
+VOLATILE STRICT PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_convert_wrapper';
+
+CREATE FUNCTION snowflake_convert_columns(columns text[], rewrite boolean DEFAULT false, dry_run boolean DEFAULT false)
+    RETURNS SETOF text
+VOLATILE STRICT PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_convert_columns_wrapper';
+
+CREATE FUNCTION snowflake_convert_back(relation regclass, attribute name, dry_run boolean DEFAULT false)
+    RETURNS SETOF text
+VOLATILE STRICT PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_convert_back_wrapper';
+
+CREATE FUNCTION snowflake_segment_convert(relation regclass, attribute name, tag text, dry_run boolean DEFAULT false)
+    RETURNS SETOF text
+VOLATILE STRICT PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_segment_convert_wrapper';
+
+CREATE FUNCTION snowflake_segment_convert_back(relation regclass, attribute name, dry_run boolean DEFAULT false)
+    RETURNS SETOF text
+VOLATILE STRICT PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_segment_convert_back_wrapper';
+
+-- Partitions by time
+
+CREATE FUNCTION snowflake_plan.require_no_block() RETURNS void
+VOLATILE STRICT PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_require_no_block_wrapper';
+
+CREATE FUNCTION snowflake_plan.lock_for_drop(relation regclass, partition regclass) RETURNS void
+VOLATILE STRICT PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_lock_for_drop_wrapper';
+
+CREATE FUNCTION snowflake_plan.lock_for_new(relation regclass) RETURNS void
+VOLATILE STRICT PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_lock_for_new_wrapper';
+
+-- Statistics
+
+CREATE FUNCTION snowflake_stat() RETURNS TABLE (
+    drawn bigint,
+    drawn_backup bigint,
+    borrowed bigint,
+    used_up_waits bigint,
+    used_up_wait_time double precision,
+    clock_waits bigint,
+    clock_wait_time double precision,
+    mark_waits bigint,
+    mark_wait_time double precision,
+    clock_steps_back bigint,
+    clock_steps_back_refused bigint,
+    clock_jumps_refused bigint,
+    mark_refused bigint,
+    layout_refused bigint,
+    number_refused bigint,
+    time_used_up_refused bigint,
+    databases_refused bigint,
+    marks_moved bigint,
+    mark_move_time double precision,
+    last_id bigint,
+    last_created_at timestamptz,
+    ahead_ms bigint,
+    datacenter_id integer,
+    worker_id integer,
+    backup_worker_id integer,
+    layout text,
+    last_instant timestamptz,
+    databases integer,
+    max_databases integer,
+    stats_reset timestamptz
+)
+VOLATILE STRICT PARALLEL RESTRICTED LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_stat_wrapper';
+
+CREATE FUNCTION snowflake_plan.unsettled() RETURNS TABLE (pid integer, transaction xid, first_id bigint)
+VOLATILE STRICT PARALLEL RESTRICTED LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_unsettled_wrapper';
+
+CREATE FUNCTION snowflake_plan.settled_lag() RETURNS bigint
+VOLATILE STRICT PARALLEL RESTRICTED LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_settled_lag_wrapper';
+
+CREATE FUNCTION snowflake_plan.lease() RETURNS TABLE (state text, worker_id integer, backup_worker_id integer, datacenter_id integer,
+    lease_from timestamptz, lease_until timestamptz, next_worker_id bigint, next_from timestamptz,
+    gap_from timestamptz, gap_until timestamptz, registry text, incarnation text,
+    fleet uuid, numbers bigint, free_numbers bigint, last_renewal timestamptz, clock_offset_ms bigint, renewals bigint, failures bigint,
+    last_error text, last_error_time timestamptz, failing_since timestamptz, pid integer, waits bigint, wait_time double precision, refused bigint, fleet_refused bigint)
+VOLATILE STRICT PARALLEL RESTRICTED LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_lease_wrapper';
+
+CREATE FUNCTION snowflake_segment_next(tag text) RETURNS bigint
+VOLATILE STRICT PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_segment_next_entry';
+
+CREATE FUNCTION snowflake_segment_batch(tag text, count integer) RETURNS SETOF bigint
+VOLATILE STRICT PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_segment_batch_wrapper';
+
+CREATE FUNCTION snowflake_plan.segment_stat() RETURNS TABLE (tag text, state text, current_from bigint, current_left bigint,
+    next_from bigint, next_left bigint, step bigint, blocks bigint, last_block_lasted double precision, waits bigint,
+    wait_time double precision, refused bigint, last_error text, failing_since timestamptz)
+VOLATILE STRICT PARALLEL RESTRICTED LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_segment_stat_wrapper';
+
+CREATE FUNCTION snowflake_stat_backend() RETURNS TABLE (pid integer, drawn bigint, waits bigint, last_id bigint)
+VOLATILE STRICT PARALLEL RESTRICTED LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_stat_backend_wrapper';
+
+CREATE FUNCTION snowflake_stat_reset() RETURNS void
+VOLATILE STRICT PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_stat_reset_wrapper';
+
+-- Layouts
+
+CREATE FUNCTION snowflake_layouts() RETURNS TABLE (
+    name text,
+    specification text,
+    unit text,
+    epoch timestamptz,
+    first_instant timestamptz,
+    last_instant timestamptz,
+    ids_per_second bigint,
+    min_worker_id integer,
+    max_worker_id integer,
+    below_2_53 boolean
+)
+STABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_layouts_wrapper';
+
+CREATE FUNCTION snowflake_layout_fields()
+    RETURNS TABLE (field text, bits integer, shift integer, minimum bigint, maximum bigint)
+STABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_layout_fields_wrapper';
+
+CREATE FUNCTION snowflake_layout_fields(layout text)
+    RETURNS TABLE (field text, bits integer, shift integer, minimum bigint, maximum bigint)
+IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_layout_fields_with_wrapper';
+
+-- What Rust cannot declare: sequences, views, grants, and a comment on every object. build.rs takes
+-- all from this line on into the script that cargo-pgrx generates.
+
+-- The mark: what this database stores about the ids drawn in it (src/core/draw/mark.rs). Every role
+-- may read these sequences, because pg_dump carries them also for a database owner who is not a
+-- superuser. No role may write them. The local ones are not carried: where they differ from the
+-- others, a dump was restored.
+CREATE SEQUENCE snowflake_mark MINVALUE 0 START 0;
+CREATE SEQUENCE snowflake_mark_backup MINVALUE 0 START 0;
+CREATE SEQUENCE snowflake_mark_local MINVALUE 0 START 0;
+CREATE SEQUENCE snowflake_mark_backup_local MINVALUE 0 START 0;
+CREATE SEQUENCE snowflake_mark_layout MINVALUE 0 START 0;
+CREATE SEQUENCE snowflake_mark_identity MINVALUE 0 START 0;
+CREATE SEQUENCE snowflake_mark_fleet MINVALUE 0 START 0;
+GRANT SELECT ON SEQUENCE snowflake_mark, snowflake_mark_backup, snowflake_mark_local, snowflake_mark_backup_local,
+    snowflake_mark_layout, snowflake_mark_identity, snowflake_mark_fleet TO PUBLIC;
+SELECT pg_catalog.pg_extension_config_dump('snowflake_mark', '');
+SELECT pg_catalog.pg_extension_config_dump('snowflake_mark_backup', '');
+SELECT pg_catalog.pg_extension_config_dump('snowflake_mark_layout', '');
+SELECT pg_catalog.pg_extension_config_dump('snowflake_mark_identity', '');
+
+-- Plans name the schema's functions, so every role may look them up.
+GRANT USAGE ON SCHEMA snowflake_plan TO PUBLIC;
+
+-- Partitions by time. The procedure commits after each partition, so it cannot have a search_path
+-- of its own. The functions that it calls have one, and the statements that it runs qualify each
+-- name.
+--
+-- CREATE TABLE ... PARTITION OF would lock out readers of the table. ATTACH PARTITION only locks
+-- out other changes of its definition. No procedure can run DETACH ... CONCURRENTLY, so a detach
+-- locks out all other sessions for a moment. A dry run returns statements for psql, which can run
+-- that.
+
+-- The steps that are left, in their order: the statement that locks the table, or the partition to
+-- be locked with it, and what to run then. New partitions come first, because without them rows are
+-- refused. Old ones come when no new one is missing. To be shown, all come at once, and detach
+-- concurrently where that is possible. The bounds of all partitions are those of units, so a new
+-- partition overlaps none.
+CREATE FUNCTION snowflake_plan.partition_steps(relation regclass, unit text, ahead integer, keep interval, layout text,
+    is_shown boolean, OUT lock text, OUT dropped regclass, OUT statements text[]) RETURNS SETOF record
+STABLE PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    step CONSTANT interval := '{"hour": "1 hour", "day": "1 day", "week": "7 days", "month": "1 month", "quarter": "3 months",
+        "year": "1 year"}'::jsonb ->> unit;
+    suffix CONSTANT text := '{"hour": "_YYYY_MM_DD_HH24", "day": "_YYYY_MM_DD", "week": "_IYYY_\"w\"IW", "month": "_YYYY_MM",
+        "quarter": "_YYYY_\"q\"Q", "year": "_YYYY"}'::jsonb ->> unit;
+    clock CONSTANT text := 'YYYY-MM-DD HH24:MI:SS.MS"Z"';
+    utc CONSTANT timestamp := now() AT TIME ZONE 'UTC';
+    -- That of the setting, and that of the ids.
+    configured CONSTANT text := (SELECT l.specification FROM @extschema@.snowflake_layouts() l WHERE l.name = 'current');
+    ids CONSTANT text := coalesce(layout, configured);
+    shown CONSTANT text := coalesce((SELECT min(l.name) FROM @extschema@.snowflake_layouts() l
+        WHERE ids IN (l.name, l.specification) AND l.name <> 'current'), ids);
+    last CONSTANT bigint := @extschema@.snowflake_until('infinity'::timestamptz, ids);
+    parent record;
+    part record;
+    bounds int8range;
+    covered int8multirange := '{}';
+    old jsonb[] := '{}';
+    name text;
+    has_default boolean := false;
+    start timestamp;
+    present bigint;
+    gap int8range;
+BEGIN
+    IF relation IS NULL OR unit IS NULL OR ahead IS NULL THEN
+        RAISE EXCEPTION USING ERRCODE = 'null_value_not_allowed', MESSAGE = format('argument "%s" must not be NULL',
+            CASE WHEN relation IS NULL THEN 'relation' WHEN unit IS NULL THEN 'unit' ELSE 'ahead' END);
+    ELSIF step IS NULL THEN
+        RAISE EXCEPTION USING ERRCODE = 'invalid_parameter_value', MESSAGE = format('unrecognized unit "%s"', unit),
+            HINT = 'The unit must be hour, day, week, month, quarter or year.';
+    ELSIF ahead NOT BETWEEN 0 AND 1000 THEN
+        RAISE EXCEPTION USING ERRCODE = 'invalid_parameter_value', MESSAGE = format('ahead %s is outside the range 0..1000', ahead),
+            HINT = 'The argument is the number of partitions after the present one.';
+    ELSIF utc - keep > utc THEN
+        RAISE EXCEPTION USING ERRCODE = 'invalid_parameter_value', MESSAGE = format('keep "%s" is negative', keep),
+            DETAIL = 'Partitions of the future would be dropped.',
+            HINT = 'The argument must be zero or longer, such as ''1 year''. With NULL, no partition is dropped.';
+    END IF;
+    -- Refuses what is not a layout.
+    PERFORM FROM @extschema@.snowflake_layout_fields(ids);
+
+    -- Without a relation, pg_get_expr locks none.
+    SELECT format('%I.%I', n.nspname, c.relname) AS name, n.oid AS namespace, n.nspname AS schema, c.relname, c.relkind,
+           pg_has_role(c.relowner, 'USAGE') AS is_owner,
+           CASE WHEN r.rolname <> current_user THEN format('%I', r.rolname) END AS owner,
+           p.partstrat = 'r' AND p.partnatts = 1 AND CASE t.typtype WHEN 'd' THEN t.typbasetype ELSE t.oid END = 'int8'::regtype
+               AS is_by_id,
+           a.attname,
+           CASE WHEN a.attidentity <> '' THEN 'The column is an identity column.'
+                WHEN EXISTS (SELECT FROM pg_depend u LEFT JOIN pg_class s ON u.refclassid = 'pg_class'::regclass AND s.oid = u.refobjid
+                             WHERE u.classid = 'pg_attrdef'::regclass AND u.objid = d.oid
+                                   AND (s.relkind = 'S' OR u.refclassid = 'pg_proc'::regclass
+                                        AND u.refobjid = '@extschema@.snowflake_segment_next(text)'::regprocedure))
+                THEN format('The default is %s.', pg_get_expr(d.adbin, 0)) END AS counts,
+           EXISTS (SELECT FROM pg_depend u
+                   WHERE u.classid = 'pg_attrdef'::regclass AND u.objid = d.oid AND u.refclassid = 'pg_proc'::regclass
+                         AND u.refobjid = '@extschema@.snowflake_next()'::regprocedure) AS draws_ids,
+           (SELECT format(' USING %I', m.amname) FROM pg_am m WHERE m.oid = c.relam) AS method,
+           (SELECT format(' TABLESPACE %I', s.spcname) FROM pg_tablespace s WHERE s.oid = c.reltablespace) AS tablespace
+    INTO parent
+    FROM pg_class c
+         JOIN pg_namespace n ON n.oid = c.relnamespace
+         JOIN pg_roles r ON r.oid = c.relowner
+         LEFT JOIN pg_partitioned_table p ON p.partrelid = c.oid
+         LEFT JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = p.partattrs[0]
+         LEFT JOIN pg_type t ON t.oid = a.atttypid
+         LEFT JOIN pg_attrdef d ON d.adrelid = c.oid AND d.adnum = a.attnum
+    WHERE c.oid = relation;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION USING ERRCODE = 'undefined_table', MESSAGE = format('relation with OID %s does not exist', relation::oid);
+    ELSIF parent.relkind <> 'p' THEN
+        RAISE EXCEPTION USING ERRCODE = 'wrong_object_type', MESSAGE = format('%s is not a partitioned table', parent.name),
+            HINT = 'Name a table that was created with PARTITION BY RANGE (id).';
+    ELSIF NOT parent.is_owner THEN
+        RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege', MESSAGE = format('must be owner of table %s', parent.name);
+    ELSIF parent.is_by_id IS NOT TRUE THEN
+        RAISE EXCEPTION USING ERRCODE = 'invalid_table_definition',
+            MESSAGE = format('table %s is not partitioned by range of one bigint column', parent.name),
+            DETAIL = format('The partition key is %s.', pg_get_partkeydef(relation)),
+            HINT = 'The bounds of the partitions must be ids: PARTITION BY RANGE (id).';
+    ELSIF parent.counts IS NOT NULL THEN
+        RAISE EXCEPTION USING ERRCODE = 'invalid_table_definition',
+            MESSAGE = format('column "%s" of table %s does not hold ids that tell the time', parent.attname, parent.name),
+            DETAIL = parent.counts, HINT = 'Convert the column with snowflake_convert() first.';
+    ELSIF parent.draws_ids AND @extschema@.snowflake_from(now(), ids) IS DISTINCT FROM @extschema@.snowflake_from(now(), configured) THEN
+        RAISE EXCEPTION USING ERRCODE = 'invalid_parameter_value',
+            MESSAGE = format('ids of table %s do not have layout "%s"', parent.name, layout),
+            DETAIL = format('Column "%s" draws ids of layout "%s".', parent.attname,
+                coalesce((SELECT min(l.name) FROM @extschema@.snowflake_layouts() l
+                          WHERE l.specification = configured AND l.name <> 'current'), configured)),
+            HINT = 'Leave out the argument "layout".';
+    END IF;
+
+    -- The partitions, in the order of their ids. Each must begin and end with a unit. Otherwise the
+    -- unit or the layout may be another one, and what seems to be old may be new. Only below all
+    -- ids, as for rows from before a conversion, a partition may begin anywhere.
+    FOR part IN
+        SELECT p.*, s.starts, e.ends
+        FROM (SELECT c.oid, format('%I.%I', n.nspname, c.relname) AS name, c.relkind, i.inhdetachpending AS is_pending, b.bound = 'DEFAULT' AS is_default,
+                     substring(b.bound FROM 'FROM \(''?(-?\d+)''?\)')::bigint AS lower,
+                     substring(b.bound FROM 'TO \(''?(-?\d+)''?\)')::bigint AS upper
+              FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid JOIN pg_namespace n ON n.oid = c.relnamespace
+                   CROSS JOIN pg_get_expr(c.relpartbound, 0) AS b (bound)
+              WHERE i.inhparent = relation) AS p
+             CROSS JOIN LATERAL (SELECT CASE WHEN p.lower BETWEEN 0 AND last THEN @extschema@.snowflake_timestamp(p.lower, ids) END) AS s (starts)
+             CROSS JOIN LATERAL (SELECT CASE WHEN p.upper BETWEEN 0 AND last THEN @extschema@.snowflake_timestamp(p.upper, ids) END) AS e (ends)
+        ORDER BY p.lower NULLS FIRST
+    LOOP
+        IF part.is_default THEN
+            has_default := true;
+            CONTINUE;
+        ELSIF part.upper IS NULL THEN
+            RAISE EXCEPTION USING ERRCODE = 'invalid_table_definition', MESSAGE = format('partition %s has no end', part.name),
+                DETAIL = 'No partition can be made above MAXVALUE.',
+                HINT = format('Detach the partition, and attach it again up to the first id of a %s.', unit);
+        ELSIF NOT coalesce(part.lower <= 0 OR part.lower = @extschema@.snowflake_from(date_trunc(unit, part.starts, 'UTC'), ids), part.lower IS NULL)
+              OR part.upper IS DISTINCT FROM @extschema@.snowflake_from(date_trunc(unit, part.ends, 'UTC'), ids) THEN
+            RAISE EXCEPTION USING ERRCODE = 'invalid_table_definition',
+                MESSAGE = format('partition %s does not begin and end with a %s of UTC', part.name, unit),
+                DETAIL = format('The partition is from id %s (%s) to id %s (%s), by layout "%s".', coalesce(part.lower::text, 'MINVALUE'),
+                    coalesce(to_char(part.starts AT TIME ZONE 'UTC', clock), 'no time'), part.upper,
+                    coalesce(to_char(part.ends AT TIME ZONE 'UTC', clock), 'no time'), shown),
+                HINT = 'Name the unit and the layout that the partitions have, or detach this partition.';
+        END IF;
+        -- A detach that was interrupted has not ended, but no row gets there any more.
+        IF NOT part.is_pending THEN
+            covered := covered + int8multirange(int8range(part.lower, part.upper));
+        END IF;
+        IF part.ends <= (utc - keep) AT TIME ZONE 'UTC' THEN
+            old := old || to_jsonb(part);
+        END IF;
+    END LOOP;
+
+    lock := format('LOCK TABLE ONLY %s IN SHARE UPDATE EXCLUSIVE MODE', parent.name);
+    FOR start IN SELECT generate_series(date_trunc(unit, utc), date_trunc(unit, utc) + ahead * step, step) LOOP
+        bounds := int8range(@extschema@.snowflake_from(start AT TIME ZONE 'UTC', ids),
+                            @extschema@.snowflake_from((start + step) AT TIME ZONE 'UTC', ids));
+        present := coalesce(present, lower(bounds));
+        name := parent.relname || to_char(start, suffix);
+        CONTINUE WHEN covered @> bounds AND NOT upper_inf(bounds);
+        IF upper_inf(bounds) THEN
+            RAISE EXCEPTION USING ERRCODE = 'datetime_field_overflow',
+                MESSAGE = format('layout "%s" has no ids for the whole %s of partition %I', shown, unit, name),
+                DETAIL = format('The last id is of %s.', to_char(@extschema@.snowflake_timestamp(last, ids) AT TIME ZONE 'UTC', clock)),
+                HINT = 'Make fewer partitions ahead.';
+        ELSIF octet_length(name) > current_setting('max_identifier_length')::integer THEN
+            RAISE EXCEPTION USING ERRCODE = 'name_too_long',
+                MESSAGE = format('name "%s" is longer than %s bytes', name, current_setting('max_identifier_length')),
+                HINT = format('Give table %s a shorter name.', parent.name);
+        END IF;
+        -- By the snapshot that has shown the partitions, which to_regclass() would not use.
+        IF EXISTS (SELECT FROM pg_class c WHERE c.relname = name AND c.relnamespace = parent.namespace) THEN
+            RAISE EXCEPTION USING ERRCODE = 'duplicate_table', MESSAGE = format('relation %I.%I already exists', parent.schema, name),
+                DETAIL = format('The relation is not the partition of table %s from id %s to id %s.', parent.name, lower(bounds), upper(bounds)),
+                HINT = 'Attach the relation with these bounds, rename it, or drop it.';
+        END IF;
+        covered := covered + int8multirange(bounds);
+        name := format('%I.%I', parent.schema, name);
+        -- What a partition has of its table, except what it gets when it is attached.
+        statements := ARRAY[
+            concat(format('CREATE TABLE %s (LIKE %s INCLUDING COMPRESSION INCLUDING CONSTRAINTS INCLUDING DEFAULTS INCLUDING GENERATED '
+                          'INCLUDING STORAGE)', name, parent.name), parent.method, parent.tablespace),
+            'ALTER TABLE ' || name || ' OWNER TO ' || parent.owner,
+            format('ALTER TABLE %s ATTACH PARTITION %s FOR VALUES FROM (%s) TO (%s)', parent.name, name, lower(bounds), upper(bounds))];
+        statements := array_remove(statements, NULL);
+        lock := format('LOCK TABLE ONLY %s IN SHARE UPDATE EXCLUSIVE MODE; SELECT snowflake_plan.lock_for_new(%s::oid)', parent.name, relation::oid);
+        RETURN NEXT;
+        IF NOT is_shown THEN
+            RETURN;
+        END IF;
+    END LOOP;
+
+    FOR part IN SELECT p.* FROM unnest(old) o, jsonb_to_record(o) AS p (oid oid, name text, relkind text, upper bigint, is_pending boolean) LOOP
+        -- If the clock or the layout is wrong, all partitions may seem old. Then there is a gap.
+        SELECT g INTO gap FROM unnest(int8multirange(int8range(part.upper, present)) - covered) g LIMIT 1;
+        IF FOUND THEN
+            RAISE EXCEPTION USING ERRCODE = 'invalid_table_definition',
+                MESSAGE = format('cannot drop partition %s because of a gap between it and the present', part.name),
+                DETAIL = format('No partition of table %s has the ids from %s (%s) to %s (%s), by layout "%s".', parent.name,
+                    lower(gap), to_char(@extschema@.snowflake_timestamp(lower(gap), ids) AT TIME ZONE 'UTC', clock),
+                    upper(gap), to_char(@extschema@.snowflake_timestamp(upper(gap), ids) AT TIME ZONE 'UTC', clock), shown),
+                HINT = 'If neither the layout nor the clock is wrong, make a partition for the gap, or drop what is older by hand.';
+        END IF;
+        -- FINALIZE waits for old snapshots, so no session may have to wait for it.
+        dropped := CASE WHEN NOT part.is_pending THEN part.oid END;
+        statements := ARRAY[
+            concat(format('ALTER TABLE %s DETACH PARTITION %s', parent.name, part.name),
+                   CASE WHEN part.is_pending THEN ' FINALIZE' WHEN is_shown AND NOT has_default THEN ' CONCURRENTLY' END),
+            format('DROP %sTABLE %s', CASE part.relkind WHEN 'f' THEN 'FOREIGN ' END, part.name)];
+        RETURN NEXT;
+        IF NOT is_shown THEN
+            RETURN;
+        END IF;
+    END LOOP;
+END $$;
+
+-- Takes the locks of the next step, and returns what to run: nothing if another session was faster,
+-- NULL if no step is left.
+CREATE FUNCTION snowflake_plan.partition_turn(relation regclass, unit text, ahead integer, keep interval, layout text) RETURNS text[]
+VOLATILE PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    planned record;
+    locked record;
+BEGIN
+    -- Otherwise what others have committed before the lock may stay unseen.
+    IF current_setting('transaction_isolation') NOT LIKE 'read %' THEN
+        RAISE EXCEPTION USING ERRCODE = 'active_sql_transaction',
+            MESSAGE = format('cannot change partitions in a transaction with isolation level "%s"', current_setting('transaction_isolation')),
+            HINT = 'Set "default_transaction_isolation" to READ COMMITTED.';
+    END IF;
+    SELECT * INTO planned FROM snowflake_plan.partition_steps(relation, unit, ahead, keep, layout, false);
+    IF NOT FOUND THEN
+        RETURN NULL;
+    END IF;
+    IF current_setting('lock_timeout') = '0' THEN
+        PERFORM set_config('lock_timeout', '500ms', true);
+    END IF;
+    IF planned.dropped IS NULL THEN
+        EXECUTE planned.lock;
+    ELSE
+        PERFORM snowflake_plan.lock_for_drop(relation, planned.dropped);
+    END IF;
+    SELECT * INTO locked FROM snowflake_plan.partition_steps(relation, unit, ahead, keep, layout, false);
+    RETURN CASE WHEN locked IS NOT DISTINCT FROM planned THEN locked.statements ELSE '{}' END;
+END $$;
+
+CREATE PROCEDURE snowflake_partitions(relation regclass, unit text, ahead integer DEFAULT 3, keep interval DEFAULT NULL,
+    layout text DEFAULT NULL, dry_run boolean DEFAULT false, INOUT statements text DEFAULT NULL)
+LANGUAGE plpgsql AS $$
+DECLARE
+    turn text[];
+    statement text;
+    blocked text;
+BEGIN
+    statements := NULL;
+    IF dry_run THEN
+        FOR turn IN SELECT steps.statements FROM snowflake_plan.partition_steps(relation, unit, ahead, keep, layout, true) steps LOOP
+            statements := pg_catalog.concat_ws(E'\n', statements, pg_catalog.array_to_string(turn, E';\n') OPERATOR(pg_catalog.||) ';');
+        END LOOP;
+        RETURN;
+    END IF;
+    PERFORM snowflake_plan.require_no_block();
+    LOOP
+        COMMIT;
+        BEGIN
+            turn := snowflake_plan.partition_turn(relation, unit, ahead, keep, layout);
+            EXIT WHEN turn IS NULL;
+            FOREACH statement IN ARRAY turn LOOP
+                EXECUTE statement;
+                statements := pg_catalog.concat_ws(E'\n', statements, statement OPERATOR(pg_catalog.||) ';');
+            END LOOP;
+        EXCEPTION WHEN lock_not_available THEN
+            GET STACKED DIAGNOSTICS blocked = PG_EXCEPTION_DETAIL;
+            RAISE EXCEPTION USING ERRCODE = 'lock_not_available',
+                MESSAGE = pg_catalog.format('could not lock table %s within "lock_timeout"', relation),
+                DETAIL = pg_catalog.concat_ws(' ', NULLIF(blocked, ''), 'What the call did before stays.'),
+                HINT = 'Call the procedure again when no long transaction uses the table, or with a longer "lock_timeout".';
+        WHEN check_violation THEN
+            RAISE EXCEPTION USING ERRCODE = 'check_violation', MESSAGE = SQLERRM,
+                DETAIL = 'The default partition may have rows of the new one.',
+                HINT = 'Detach the default partition, make the new one, and insert these rows into the table.';
+        END;
+    END LOOP;
+END $$;
+
+-- The planner replaces conditions on an id's time by these (src/time/pushdown.rs). They are
+-- leakproof because they raise nothing, whatever their arguments, so they can run before a row's
+-- visibility is known.
+ALTER FUNCTION snowflake_from(timestamptz, text) LEAKPROOF;
+ALTER FUNCTION snowflake_from(date, text) LEAKPROOF;
+ALTER FUNCTION snowflake_from(timestamp, text) LEAKPROOF;
+ALTER FUNCTION snowflake_after(timestamptz, text) LEAKPROOF;
+ALTER FUNCTION snowflake_after(date, text) LEAKPROOF;
+ALTER FUNCTION snowflake_after(timestamp, text) LEAKPROOF;
+ALTER FUNCTION snowflake_before(timestamptz, text) LEAKPROOF;
+ALTER FUNCTION snowflake_before(date, text) LEAKPROOF;
+ALTER FUNCTION snowflake_before(timestamp, text) LEAKPROOF;
+ALTER FUNCTION snowflake_until(timestamptz, text) LEAKPROOF;
+ALTER FUNCTION snowflake_until(date, text) LEAKPROOF;
+ALTER FUNCTION snowflake_until(timestamp, text) LEAKPROOF;
+ALTER FUNCTION snowflake_plan.instant(timestamptz, boolean) LEAKPROOF;
+ALTER FUNCTION snowflake_plan.instant(date, boolean) LEAKPROOF;
+ALTER FUNCTION snowflake_plan.instant(timestamp, boolean) LEAKPROOF;
+ALTER FUNCTION snowflake_plan.local(timestamp, boolean) LEAKPROOF;
+ALTER FUNCTION snowflake_plan.local(date, boolean) LEAKPROOF;
+ALTER FUNCTION snowflake_plan.local(numeric, boolean) LEAKPROOF;
+ALTER FUNCTION snowflake_plan.local(double precision, boolean) LEAKPROOF;
+ALTER FUNCTION snowflake_plan.instant(numeric, boolean) LEAKPROOF;
+ALTER FUNCTION snowflake_plan.instant(double precision, boolean) LEAKPROOF;
+ALTER FUNCTION snowflake_plan.local(timestamptz, text, boolean) LEAKPROOF;
+ALTER FUNCTION snowflake_plan.instant(timestamp, text, boolean) LEAKPROOF;
+ALTER FUNCTION snowflake_plan.instant(timestamp, interval, boolean) LEAKPROOF;
+ALTER FUNCTION snowflake_plan.ceil(timestamp, text) LEAKPROOF;
+ALTER FUNCTION snowflake_plan.ceil(timestamptz, interval, timestamptz, boolean) LEAKPROOF;
+ALTER FUNCTION snowflake_plan.ceil(timestamp, interval, timestamp, boolean) LEAKPROOF;
+ALTER FUNCTION snowflake_plan.minus(timestamptz, interval, boolean) LEAKPROOF;
+ALTER FUNCTION snowflake_plan.minus(timestamptz, interval, text, boolean) LEAKPROOF;
+ALTER FUNCTION snowflake_plan.plus(timestamptz, interval, boolean) LEAKPROOF;
+ALTER FUNCTION snowflake_plan.ago(timestamptz, interval, boolean) LEAKPROOF;
+ALTER FUNCTION snowflake_plan.aged(timestamptz, interval, boolean) LEAKPROOF;
+ALTER FUNCTION snowflake_plan.lower(tstzrange) LEAKPROOF;
+ALTER FUNCTION snowflake_plan.upper(tstzrange) LEAKPROOF;
+ALTER FUNCTION snowflake_plan.lower(timestamptz[]) LEAKPROOF;
+ALTER FUNCTION snowflake_plan.upper(timestamptz[]) LEAKPROOF;
+ALTER FUNCTION snowflake_plan.local(timestamp[], boolean) LEAKPROOF;
+ALTER FUNCTION snowflake_plan.local(date[], boolean) LEAKPROOF;
+ALTER FUNCTION snowflake_plan.time_of(bigint, text) LEAKPROOF;
+ALTER FUNCTION snowflake_plan.checked(boolean) SUPPORT snowflake_plan.checked_support;
+
+-- These affect every session that draws in the database.
+REVOKE ALL ON FUNCTION snowflake_advance(bigint), snowflake_advance(bigint, boolean), snowflake_accept_layout(),
+    snowflake_accept_fleet(), snowflake_reset_mark() FROM PUBLIC;
+
+-- These lock tables against all other sessions for a while.
+REVOKE ALL ON FUNCTION snowflake_convert(regclass, name, boolean, boolean), snowflake_convert_columns(text[], boolean, boolean),
+    snowflake_convert_back(regclass, name, boolean), snowflake_segment_convert(regclass, name, text, boolean), snowflake_segment_convert_back(regclass, name, boolean) FROM PUBLIC;
+
+-- The server's counts are for its operators.
+CREATE VIEW snowflake_stat AS SELECT *, snowflake_plan.settled_lag() AS settled_lag_ms FROM snowflake_stat();
+CREATE VIEW snowflake_stat_backend AS SELECT * FROM snowflake_stat_backend();
+CREATE VIEW snowflake_lease AS SELECT *, lease_until - clock_timestamp() AS time_left FROM snowflake_plan.lease();
+CREATE VIEW snowflake_segment_stat AS SELECT * FROM snowflake_plan.segment_stat();
+REVOKE ALL ON FUNCTION snowflake_stat(), snowflake_stat_backend(), snowflake_stat_reset(), snowflake_plan.lease(),
+    snowflake_plan.segment_stat(), snowflake_plan.settled_lag() FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION snowflake_stat(), snowflake_stat_backend(), snowflake_plan.lease(),
+    snowflake_plan.segment_stat(), snowflake_plan.settled_lag() TO pg_monitor;
+GRANT SELECT ON snowflake_stat, snowflake_stat_backend, snowflake_lease, snowflake_segment_stat TO pg_monitor;
+
+-- A session sees of another user's what pg_stat_activity shows of it.
+CREATE VIEW snowflake_unsettled AS
+    SELECT held.pid, prepared.gid, coalesce(activity.usename, prepared.owner) AS usename, activity.state,
+        coalesce(activity.xact_start, prepared.prepared) AS xact_start, held.first_id
+    FROM snowflake_plan.unsettled() AS held
+    LEFT JOIN pg_catalog.pg_stat_activity AS activity ON activity.pid = held.pid
+    LEFT JOIN pg_catalog.pg_prepared_xacts AS prepared ON prepared.transaction = held.transaction;
+GRANT SELECT ON snowflake_unsettled TO PUBLIC;
+
+CREATE VIEW snowflake_layouts AS SELECT * FROM snowflake_layouts();
+GRANT SELECT ON snowflake_layouts TO PUBLIC;
+
+COMMENT ON FUNCTION snowflake_next() IS
+    'draw the next id: unique across servers, ordered by time';
+COMMENT ON FUNCTION snowflake_batch(integer) IS
+    'draw a number of ids, ascending';
+COMMENT ON FUNCTION snowflake_last() IS
+    'the last id drawn in this session';
+COMMENT ON FUNCTION snowflake_settled() IS
+    'the id up to which a reader misses nothing: all ids at or below it belong to transactions that have ended';
+COMMENT ON FUNCTION snowflake_parse(bigint) IS
+    'read an id back: its time, datacenter, worker, sequence and tick';
+COMMENT ON FUNCTION snowflake_parse(bigint, text) IS
+    'read an id of the given layout back: its time, datacenter, worker, sequence and tick';
+COMMENT ON FUNCTION snowflake_timestamp(bigint) IS
+    'the time of an id';
+COMMENT ON FUNCTION snowflake_timestamp(bigint, text) IS
+    'the time of an id of the given layout';
+COMMENT ON FUNCTION snowflake_format(bigint) IS
+    'an id for people: UTC time, sequence, datacenter and worker';
+COMMENT ON FUNCTION snowflake_format(bigint, text) IS
+    'an id of the given layout for people: UTC time, sequence, datacenter and worker';
+COMMENT ON FUNCTION snowflake_compose(timestamptz, integer, integer) IS
+    'compose an id from time, worker and sequence';
+COMMENT ON FUNCTION snowflake_compose(timestamptz, integer, integer, integer) IS
+    'compose an id from time, worker, sequence and datacenter';
+COMMENT ON FUNCTION snowflake_compose(timestamptz, integer, integer, integer, text) IS
+    'compose an id of the given layout from time, worker, sequence and datacenter';
+COMMENT ON FUNCTION snowflake_encode(bigint, text) IS
+    'an id as a short text, in base32 or base62, which sorts as the id does under COLLATE "C"';
+COMMENT ON FUNCTION snowflake_decode(text, text) IS
+    'the id that a text in base32 or base62 stands for';
+COMMENT ON FUNCTION snowflake_layouts() IS
+    'the built-in layouts and the current one; see the view of the same name';
+COMMENT ON FUNCTION snowflake_layout_fields() IS
+    'the fields of the current layout, from the high bits to the low';
+COMMENT ON FUNCTION snowflake_layout_fields(text) IS
+    'the fields of the given layout, from the high bits to the low';
+COMMENT ON FUNCTION snowflake_min(timestamptz) IS
+    'the smallest id whose time is that time or later';
+COMMENT ON FUNCTION snowflake_min(timestamptz, text) IS
+    'the smallest id of the given layout whose time is that time or later';
+COMMENT ON FUNCTION snowflake_from(timestamptz, text) IS
+    'the first id of the given layout whose time is that time or later, NULL if there is none';
+COMMENT ON FUNCTION snowflake_from(date, text) IS
+    'the first id of the given layout whose time is the start of that day or later, in the session''s time zone, NULL if there is none';
+COMMENT ON FUNCTION snowflake_from(timestamp, text) IS
+    'the first id of the given layout whose time is that time or later, in the session''s time zone, NULL if there is none';
+COMMENT ON FUNCTION snowflake_after(timestamptz, text) IS
+    'the first id of the given layout whose time is after that time, NULL if there is none';
+COMMENT ON FUNCTION snowflake_after(date, text) IS
+    'the first id of the given layout whose time is after the start of that day, in the session''s time zone, NULL if there is none';
+COMMENT ON FUNCTION snowflake_after(timestamp, text) IS
+    'the first id of the given layout whose time is after that time, in the session''s time zone, NULL if there is none';
+COMMENT ON FUNCTION snowflake_before(timestamptz, text) IS
+    'the last id of the given layout whose time is before that time, -1 if there is none';
+COMMENT ON FUNCTION snowflake_before(date, text) IS
+    'the last id of the given layout whose time is before that day, in the session''s time zone, -1 if there is none';
+COMMENT ON FUNCTION snowflake_before(timestamp, text) IS
+    'the last id of the given layout whose time is before that time, in the session''s time zone, -1 if there is none';
+COMMENT ON FUNCTION snowflake_until(timestamptz, text) IS
+    'the last id of the given layout whose time is that time or before, -1 if there is none';
+COMMENT ON FUNCTION snowflake_until(date, text) IS
+    'the last id of the given layout whose time is the start of that day or before, in the session''s time zone, -1 if there is none';
+COMMENT ON FUNCTION snowflake_until(timestamp, text) IS
+    'the last id of the given layout whose time is that time or before, in the session''s time zone, -1 if there is none';
+COMMENT ON SCHEMA snowflake_plan IS
+    'functions that plans show for conditions on an id''s time, and that views and snowflake_partitions call: not for statements of users';
+COMMENT ON FUNCTION snowflake_plan.instant(timestamptz, boolean) IS
+    'that time; if the second argument is true, the next one, a microsecond later';
+COMMENT ON FUNCTION snowflake_plan.instant(date, boolean) IS
+    'the start of that day in the session''s time zone; if the second argument is true, a microsecond later';
+COMMENT ON FUNCTION snowflake_plan.instant(timestamp, boolean) IS
+    'the time that this local one is in the session''s time zone; if the second argument is true, a microsecond later';
+COMMENT ON FUNCTION snowflake_plan.local(timestamp, boolean) IS
+    'that local time; if the second argument is true, the next one, a microsecond later';
+COMMENT ON FUNCTION snowflake_plan.local(date, boolean) IS
+    'the start of that day; if the second argument is true, of the next one';
+COMMENT ON FUNCTION snowflake_plan.local(numeric, boolean) IS
+    'the start of the first year that is not below that number; if the second argument is true, of the first one above it';
+COMMENT ON FUNCTION snowflake_plan.local(double precision, boolean) IS
+    'the start of the first year that is not below that number; if the second argument is true, of the first one above it';
+COMMENT ON FUNCTION snowflake_plan.instant(numeric, boolean) IS
+    'the first time that is not below that number of seconds since 1970; if the second argument is true, the first one above it';
+COMMENT ON FUNCTION snowflake_plan.instant(double precision, boolean) IS
+    'a lower or upper limit on a time, from the same limit on its seconds since 1970, with a margin for their rounding';
+COMMENT ON FUNCTION snowflake_plan.local(timestamptz, text, boolean) IS
+    'a lower or upper limit on a local time of the zone, from the same limit on the time that it is converted to';
+COMMENT ON FUNCTION snowflake_plan.instant(timestamp, text, boolean) IS
+    'a lower or upper limit on a time, from the same limit on the local time that the zone''s clocks show';
+COMMENT ON FUNCTION snowflake_plan.instant(timestamp, interval, boolean) IS
+    'a lower or upper limit on a time, from the same limit on the local time that is an interval ahead of UTC';
+COMMENT ON FUNCTION snowflake_plan.ceil(timestamp, text) IS
+    'the first start of the unit, such as month, at that local time or later, NULL for a text that is not a unit';
+COMMENT ON FUNCTION snowflake_plan.ceil(timestamptz, interval, timestamptz, boolean) IS
+    'a lower or upper limit on a time, from the same limit on what date_bin returns for it';
+COMMENT ON FUNCTION snowflake_plan.ceil(timestamp, interval, timestamp, boolean) IS
+    'a lower or upper limit on a local time, from the same limit on what date_bin returns for it';
+COMMENT ON FUNCTION snowflake_plan.minus(timestamptz, interval, boolean) IS
+    'a lower or upper limit on a time, from the same limit on the time that is an interval later';
+COMMENT ON FUNCTION snowflake_plan.minus(timestamptz, interval, text, boolean) IS
+    'a lower or upper limit on a time, from the same limit on the time that is the interval after it in the given time zone';
+COMMENT ON FUNCTION snowflake_plan.plus(timestamptz, interval, boolean) IS
+    'a lower or upper limit on a time, from the same limit on the time that is an interval earlier';
+COMMENT ON FUNCTION snowflake_plan.ago(timestamptz, interval, boolean) IS
+    'the time that is that age before another one, with days of 24 hours; a limit that excludes nothing where such a difference may be an error';
+COMMENT ON FUNCTION snowflake_plan.aged(timestamptz, interval, boolean) IS
+    'a lower or upper limit on a time, from the same limit on the time whose age() at that one is the interval';
+COMMENT ON FUNCTION snowflake_plan.lower(tstzrange) IS
+    'the first time of the range, NULL if it is empty';
+COMMENT ON FUNCTION snowflake_plan.upper(tstzrange) IS
+    'the first time after the range, NULL if it is empty';
+COMMENT ON FUNCTION snowflake_plan.lower(timestamptz[]) IS
+    'the least of these times, NULL without any';
+COMMENT ON FUNCTION snowflake_plan.upper(timestamptz[]) IS
+    'the first time after the greatest of these, NULL without any';
+COMMENT ON FUNCTION snowflake_plan.local(timestamp[], boolean) IS
+    'the least of these local times; if the second argument is true, the first one after the greatest; NULL without any';
+COMMENT ON FUNCTION snowflake_plan.local(date[], boolean) IS
+    'the start of the first of these days; if the second argument is true, of the day after the last; NULL without any';
+COMMENT ON FUNCTION snowflake_plan.time_of(bigint, text) IS
+    'the time of an id of the given layout; NULL for a number that is not one';
+COMMENT ON FUNCTION snowflake_plan.checked(boolean) IS
+    'its argument, which the planner expects to be true: a condition that is kept beside the bounds that it implies';
+COMMENT ON FUNCTION snowflake_plan.checked_support(internal) IS
+    'tells the planner that snowflake_plan.checked is true';
+COMMENT ON FUNCTION snowflake_advance(bigint) IS
+    'never again draw an id at or below the given one in this database';
+COMMENT ON FUNCTION snowflake_advance(bigint, boolean) IS
+    'never again draw an id at or below the given one in this database; if the second argument is true, however far ahead of the clock it is';
+COMMENT ON FUNCTION snowflake_accept_layout() IS
+    'take the server''s layout for this database''s, though its ids were drawn with another one';
+COMMENT ON FUNCTION snowflake_accept_fleet() IS
+    'let the fleet that leases the server''s number draw ids in this database, though another fleet has before';
+COMMENT ON FUNCTION snowflake_reset_mark() IS
+    'begin anew with a new number, after the clock had been far ahead';
+COMMENT ON FUNCTION snowflake_convert(regclass, name, boolean, boolean) IS
+    'turn a serial, identity or bigint column into one whose default is snowflake_next()';
+COMMENT ON FUNCTION snowflake_convert_columns(text[], boolean, boolean) IS
+    'turn columns of any tables into such ones at once';
+COMMENT ON FUNCTION snowflake_convert_back(regclass, name, boolean) IS
+    'turn a column whose default is snowflake_next() into an identity';
+COMMENT ON FUNCTION snowflake_segment_convert(regclass, name, text, boolean) IS
+    'turn a serial, identity or integer column into one that draws from a tag';
+COMMENT ON FUNCTION snowflake_segment_convert_back(regclass, name, boolean) IS
+    'turn a column that draws from a tag into an identity';
+COMMENT ON FUNCTION snowflake_plan.require_no_block() IS
+    'refuses a call of snowflake_partitions in a transaction block';
+COMMENT ON FUNCTION snowflake_plan.lock_for_drop(regclass, regclass) IS
+    'lock all that the drop of a partition locks, at one moment';
+COMMENT ON FUNCTION snowflake_plan.lock_for_new(regclass) IS
+    'lock what a new partition locks besides its table, at one moment';
+COMMENT ON FUNCTION snowflake_plan.partition_steps(regclass, text, integer, interval, text, boolean) IS
+    'what snowflake_partitions has to do';
+COMMENT ON FUNCTION snowflake_plan.partition_turn(regclass, text, integer, interval, text) IS
+    'lock the table for the next step of snowflake_partitions, and return its statements, NULL if no step is left';
+COMMENT ON PROCEDURE snowflake_partitions(regclass, text, integer, interval, text, boolean, text) IS
+    'make the partitions of the present and of times to come, and drop old ones';
+COMMENT ON FUNCTION snowflake_stat() IS
+    'what the server has drawn, waited for and met; see the view of the same name';
+COMMENT ON FUNCTION snowflake_stat_backend() IS
+    'what each session has drawn; see the view of the same name';
+COMMENT ON FUNCTION snowflake_plan.unsettled() IS
+    'the open transactions that have drawn ids in this database; see the view snowflake_unsettled';
+COMMENT ON FUNCTION snowflake_plan.settled_lag() IS
+    'how far snowflake_settled() is behind the clock in a database where it is called, in milliseconds; see the view snowflake_stat';
+COMMENT ON FUNCTION snowflake_plan.lease() IS
+    'where the server''s worker number comes from, and what is known of its lease; see the view snowflake_lease';
+COMMENT ON FUNCTION snowflake_segment_next(text) IS
+    'draw the next value of a tag: dense, and unique across servers';
+COMMENT ON FUNCTION snowflake_segment_batch(text, integer) IS
+    'draw a number of values of a tag, ascending';
+COMMENT ON FUNCTION snowflake_plan.segment_stat() IS
+    'the tags that this server draws from; see the view snowflake_segment_stat';
+COMMENT ON FUNCTION snowflake_stat_reset() IS
+    'count what snowflake_stat shows from now on';
+COMMENT ON SEQUENCE snowflake_mark IS
+    'milliseconds since 1970: the latest time that an id drawn in this database may carry';
+COMMENT ON SEQUENCE snowflake_mark_backup IS
+    'the same for ids drawn with the backup worker number';
+COMMENT ON SEQUENCE snowflake_mark_local IS
+    'the same as snowflake_mark, not carried by pg_dump';
+COMMENT ON SEQUENCE snowflake_mark_backup_local IS
+    'the same as snowflake_mark_backup, not carried by pg_dump';
+COMMENT ON SEQUENCE snowflake_mark_layout IS
+    'fingerprint of the layout that this database''s ids were drawn with';
+COMMENT ON SEQUENCE snowflake_mark_identity IS
+    'worker, datacenter and backup_worker that this database''s ids were last drawn with, in one number';
+COMMENT ON SEQUENCE snowflake_mark_fleet IS
+    'the first 60 bits of the uuid of the fleet that leases numbers for this database, not carried by pg_dump';
+COMMENT ON VIEW snowflake_stat IS
+    'what the server has drawn, waited for and met since stats_reset, its last id, and its settings; times in milliseconds';
+COMMENT ON VIEW snowflake_stat_backend IS
+    'the sessions that draw ids, and what each has drawn since it began';
+COMMENT ON VIEW snowflake_lease IS
+    'where the server''s worker number comes from, and what is known of its lease; times in milliseconds';
+COMMENT ON VIEW snowflake_segment_stat IS
+    'the tags that this server draws from, what is left of their blocks, and how long sessions have waited; times in milliseconds';
+COMMENT ON VIEW snowflake_unsettled IS
+    'the open transactions that hold snowflake_settled() back in this database, and the first id of each';
+COMMENT ON VIEW snowflake_layouts IS
+    'the built-in layouts, and one row, current, for the setting snowflake_id.layout';
