@@ -240,6 +240,11 @@ impl Keys {
         Some(Token::write(&self.prefix, cipher.encipher(id)))
     }
 
+    /// Whether a text has the form of a token of the prefix. It may be no key's.
+    pub fn is_token(&self, text: &[u8]) -> bool {
+        read(text, &self.prefix).is_some()
+    }
+
     /// Returns the id of a token; `None` for any other text.
     ///
     /// A key conceals only the ids up to the next key's first one. So a key that has leaked forges
