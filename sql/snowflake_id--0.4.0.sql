@@ -766,7 +766,6 @@ $$;
 CREATE FUNCTION snowflake_new_public_key(key bytea DEFAULT NULL, first_id bigint DEFAULT NULL,
     for_all boolean DEFAULT false, force boolean DEFAULT false) RETURNS text
 VOLATILE PARALLEL UNSAFE SECURITY DEFINER LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-#variable_conflict use_column
 DECLARE
     least CONSTANT bigint := -9223372036854775808;
     is_for_all CONSTANT boolean := coalesce(for_all, false);
@@ -844,7 +843,7 @@ DECLARE
 BEGIN
     IF keys IS NOT NULL THEN
         RETURN QUERY EXECUTE format(
-            'SELECT format(''SELECT %%s(key => %%L, first_id => %%s%%s);'', %L, k.key, k.first_id, '
+            'SELECT format(''SELECT %%s(key => decode(%%L, hex), first_id => %%s%%s);'', %L, encode(k.key, ''hex''), k.first_id, '
             'CASE WHEN snowflake_plan.begins_too_soon(k.first_id) THEN '', force => true'' END) FROM %s k ORDER BY k.first_id',
             '@extschema@.snowflake_new_public_key', keys);
     END IF;

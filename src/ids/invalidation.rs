@@ -5,7 +5,7 @@
 //! |---|---|---|
 //! | a transaction ends, is prepared or is rolled back | `transaction_ends` | its first id, that it can read the database's ids, that it is prepared, whether it has called `setval` or made relations |
 //! | the same, and a rollback of a part | both callbacks | which keys of public ids there are |
-| a rollback of all or a part of it, or PREPARE TRANSACTION, where it has made or dropped relations | `forget_what_was_made` | the marks and the tick that it draws by |
+//! | a rollback of all or a part of it, or PREPARE TRANSACTION, where it has made or dropped relations | `forget_what_was_made` | the marks and the tick that it draws by |
 //! | `DISCARD ALL`, `DISCARD SEQUENCES` | `discard`, from `utility.rs` | its last id, which a pooler's next client must not see |
 //! | the extension was created anew | `function_called`, from `entry.rs` | the tags' places, and the fleet of the database |
 //! | other marks are the database's | `remember` in `database_mark.rs` | the tick, and the leased numbers that it draws with |
