@@ -843,7 +843,7 @@ DECLARE
 BEGIN
     IF keys IS NOT NULL THEN
         RETURN QUERY EXECUTE format(
-            'SELECT format(''SELECT %%s(key => decode(%%L, hex), first_id => %%s%%s);'', %L, encode(k.key, ''hex''), k.first_id, '
+            'SELECT format(''SELECT %%s(key => decode(%%L, ''''hex''''), first_id => %%s%%s);'', %L, encode(k.key, ''hex''), k.first_id, '
             'CASE WHEN snowflake_plan.begins_too_soon(k.first_id) THEN '', force => true'' END) FROM %s k ORDER BY k.first_id',
             '@extschema@.snowflake_new_public_key', keys);
     END IF;
