@@ -69,6 +69,8 @@ mod pg_upgrade;
 mod plan_schema;
 mod poolers;
 mod preload;
+mod public;
+mod public_keys;
 mod published_sequences;
 mod pushdown;
 mod pushdown_depth;
