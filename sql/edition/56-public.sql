@@ -56,7 +56,8 @@ BEGIN
 END
 $table$;
 
--- Refuses a text that is not a prefix. Its collation may hold other texts for equal.
+-- Refuses a text that is not a prefix. The caller's collation may hold other texts for equal, or may
+-- not support a search in them. So it gets no further than here, and than the functions below.
 CREATE OR REPLACE FUNCTION @extschema@._snowflake_check_prefix(prefix text) RETURNS void
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $prefix$
 BEGIN
@@ -149,7 +150,7 @@ BEGIN
             DETAIL = 'The id''s time is more than 10 s after the transaction''s start, so a key that the transaction cannot see may conceal it.',
             HINT = 'Conceal the id in another transaction, or with READ COMMITTED.';
     END IF;
-    block := @extschema@._snowflake_encipher(id, prefix);
+    block := @extschema@._snowflake_encipher(id, prefix COLLATE "C");
     high := ('x' || encode(substr(block, 1, 8), 'hex'))::bit(64)::bigint;
     low := ('x' || encode(substr(block, 9), 'hex'))::bit(64)::bigint;
     -- 63 bits as 13 letters, of which the first has 3, then 5 bits of both halves, then 60 bits.
@@ -191,7 +192,8 @@ BEGIN
                 low := (low << 5) | value;
             END IF;
         END LOOP;
-        id := @extschema@._snowflake_decipher(int8send((high << 1) | (middle >> 4)) || int8send((middle << 60) | low), prefix);
+        id := @extschema@._snowflake_decipher(int8send((high << 1) | (middle >> 4)) || int8send((middle << 60) | low),
+            prefix COLLATE "C");
     END IF;
     IF id IS NULL AND required THEN
         -- Without the text, which may be a token of another database.
