@@ -273,7 +273,8 @@ fn a_key_that_is_committed_too_late_is_refused(server: &Server, edition: &str) {
     let (mut session, name) = installed(server, edition);
     let mut other = server.connect_to(&name);
     new_key(&mut session, &key(1));
-    let advance = |other: &mut Client, id: i64| other.batch_execute(&format!("SELECT snowflake_advance({id})")).unwrap();
+    let advance =
+        |other: &mut Client, id: i64| other.batch_execute(&format!("SELECT snowflake_advance({id})")).unwrap();
     session.batch_execute("BEGIN").unwrap();
     let first_id = new_key(&mut session, &key(2));
     // Others reach its range, as they do 10 seconds later.
@@ -317,7 +318,9 @@ fn no_function_but_pgcryptos_gets_a_key(server: &Server, edition: &str) {
     let (mut session, _) = without_pgcrypto(server, edition);
     session.batch_execute(FAKES).unwrap();
     session.batch_execute("SET search_path = a_fake, edition, pg_catalog").unwrap();
-    for call in ["snowflake_new_public_key()", "snowflake_conceal(1, 'ord')", "snowflake_reveal(repeat('0', 30), 'ord')"] {
+    for call in
+        ["snowflake_new_public_key()", "snowflake_conceal(1, 'ord')", "snowflake_reveal(repeat('0', 30), 'ord')"]
+    {
         if call.contains("reveal") {
             // Is no token, whatever the key.
             assert_eq!(session.value(&format!("SELECT {call}")), "NULL");
@@ -398,7 +401,9 @@ fn a_table_of_another_role_is_not_read(server: &Server, edition: &str) {
         ))
         .unwrap();
     let token = format!("ord_{}", "0".repeat(26));
-    for call in ["snowflake_conceal(1, 'ord')", &format!("snowflake_reveal('{token}', 'ord')"), "snowflake_new_public_key()"] {
+    for call in
+        ["snowflake_conceal(1, 'ord')", &format!("snowflake_reveal('{token}', 'ord')"), "snowflake_new_public_key()"]
+    {
         let refusal = refused(session.batch_execute(&format!("SELECT {call}")));
         assert_refused_as(&refusal, "55000", "table \"snowflake_public_keys\" was not made by the SQL edition");
     }
@@ -478,7 +483,10 @@ fn calls_are_refused_in_these_words(server: &Server, edition: &str) {
         }
     }
     for prefix in ["a", "a_b", "a__b", "abcdefghijklmnop"] {
-        assert_eq!(session.value(&format!("SELECT snowflake_reveal(snowflake_conceal(1, '{prefix}'), '{prefix}')")), "1");
+        assert_eq!(
+            session.value(&format!("SELECT snowflake_reveal(snowflake_conceal(1, '{prefix}'), '{prefix}')")),
+            "1"
+        );
     }
     let token = session.value("SELECT snowflake_conceal(1, 'usr')");
     for tokens in [format!("'{token}'"), format!("ARRAY[snowflake_conceal(1, 'ord'), '{token}']")] {
@@ -593,7 +601,10 @@ const LIES: [Lie; 27] = [
     },
     Lie {
         what: "the prefix is not in the HMAC",
-        changes: &[("decode('00', 'hex') || convert_to($2, 'UTF8')", "decode('00', 'hex') || substr(convert_to($2, 'UTF8'), 99)")],
+        changes: &[(
+            "decode('00', 'hex') || convert_to($2, 'UTF8')",
+            "decode('00', 'hex') || substr(convert_to($2, 'UTF8'), 99)",
+        )],
         found_by: tokens_are_those_of_the_vectors,
     },
     Lie {
@@ -706,7 +717,10 @@ const LIES: [Lie; 27] = [
     },
     Lie {
         what: "default privileges stay",
-        changes: &[("AND a.grantee <> c.relowner\n        LOOP\n            EXECUTE format('REVOKE ALL ON TABLE", "AND false\n        LOOP\n            EXECUTE format('REVOKE ALL ON TABLE")],
+        changes: &[(
+            "AND a.grantee <> c.relowner\n        LOOP\n            EXECUTE format('REVOKE ALL ON TABLE",
+            "AND false\n        LOOP\n            EXECUTE format('REVOKE ALL ON TABLE",
+        )],
         found_by: keys_are_the_owners_alone,
     },
     Lie {
@@ -716,12 +730,18 @@ const LIES: [Lie; 27] = [
     },
     Lie {
         what: "the statements for the vault are made with the owner's rights",
-        changes: &[("snowflake_public_keys() RETURNS SETOF text\nLANGUAGE plpgsql VOLATILE", "snowflake_public_keys() RETURNS SETOF text\nLANGUAGE plpgsql SECURITY DEFINER VOLATILE")],
+        changes: &[(
+            "snowflake_public_keys() RETURNS SETOF text\nLANGUAGE plpgsql VOLATILE",
+            "snowflake_public_keys() RETURNS SETOF text\nLANGUAGE plpgsql SECURITY DEFINER VOLATILE",
+        )],
         found_by: keys_are_the_owners_alone,
     },
     Lie {
         what: "the statements for the vault force all keys",
-        changes: &[("CASE WHEN @extschema@._snowflake_begins_too_soon(k.first_id) THEN ', force => true' END", "', force => true'")],
+        changes: &[(
+            "CASE WHEN @extschema@._snowflake_begins_too_soon(k.first_id) THEN ', force => true' END",
+            "', force => true'",
+        )],
         found_by: the_vaults_statements_make_the_same_keys,
     },
     Lie {
