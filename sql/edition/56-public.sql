@@ -56,8 +56,8 @@ BEGIN
 END
 $table$;
 
--- Refuses a text that is not a prefix. The caller's collation may hold other texts for equal, or may
--- not support a search in them. So it gets no further than here, and than the functions below.
+-- Refuses a text that is not a prefix. The caller's collation may hold other texts for equal, or
+-- may not support a search in them. So it gets no further than here, and than what is below.
 CREATE OR REPLACE FUNCTION @extschema@._snowflake_check_prefix(prefix text) RETURNS void
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $prefix$
 BEGIN
