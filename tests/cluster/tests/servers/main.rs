@@ -40,6 +40,7 @@ mod domain;
 mod edition;
 mod edition_faults;
 mod edition_moves;
+mod edition_public;
 mod edition_read;
 mod edition_settled;
 mod etcd_tags;
