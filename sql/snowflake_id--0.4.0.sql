@@ -793,8 +793,9 @@ BEGIN
         CREATE TABLE @extschema@.snowflake_public_keys (
             fingerprint text PRIMARY KEY,
             first_id bigint NOT NULL UNIQUE,
-            key bytea NOT NULL,
-            created_at timestamptz NOT NULL DEFAULT pg_catalog.now()
+            created_at timestamptz NOT NULL DEFAULT now(),
+            -- Last, because an error of COPY shows the first 100 characters of a line.
+            key bytea NOT NULL CHECK (octet_length(key) BETWEEN 16 AND 64)
         );
         keys := snowflake_plan.public_keys_table();
         -- Default privileges may have given it to others.
@@ -808,11 +809,13 @@ BEGIN
         EXECUTE format('GRANT SELECT ON TABLE %s TO pg_database_owner', keys);
         EXECUTE format('COMMENT ON TABLE %s IS %L', keys, 'secret: the keys of public ids, and the first id that each conceals');
     END IF;
-    -- Also after DROP EXTENSION ... CASCADE, which leaves the table.
-    EXECUTE format('CREATE OR REPLACE TRIGGER skip_known_public_key BEFORE INSERT ON %s '
-                   'FOR EACH ROW EXECUTE FUNCTION snowflake_plan.skip_known_public_key()', keys);
-    -- In a subscription, too.
-    EXECUTE format('ALTER TABLE %s ENABLE ALWAYS TRIGGER skip_known_public_key', keys);
+    -- DROP EXTENSION ... CASCADE leaves the table without it.
+    IF NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = keys AND t.tgname = 'skip_known_public_key') THEN
+        EXECUTE format('CREATE TRIGGER skip_known_public_key BEFORE INSERT ON %s '
+                       'FOR EACH ROW EXECUTE FUNCTION snowflake_plan.skip_known_public_key()', keys);
+        -- In a subscription, too.
+        EXECUTE format('ALTER TABLE %s ENABLE ALWAYS TRIGGER skip_known_public_key', keys);
+    END IF;
     EXECUTE format('LOCK TABLE %s IN SHARE ROW EXCLUSIVE MODE', keys);
 
     EXECUTE format('SELECT count(*) > 0, coalesce(bool_or(k.key = $1 AND (k.first_id = $2 OR $2 IS NULL)), false) FROM %s k', keys)

@@ -23,7 +23,7 @@ pub type PublicKey = (i64, Zeroizing<Vec<u8>>);
 
 /// The columns that are read, by place and type, as `snowflake_new_public_key()` makes them.
 const FIRST_ID: (usize, pg_sys::Oid) = (1, pg_sys::INT8OID);
-const KEY: (usize, pg_sys::Oid) = (2, pg_sys::BYTEAOID);
+const KEY: (usize, pg_sys::Oid) = (3, pg_sys::BYTEAOID);
 const COLUMNS: usize = 4;
 
 /// Finds the table in the schema of the extension; `None` before the first key.
