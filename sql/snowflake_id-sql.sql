@@ -1862,8 +1862,9 @@ BEGIN
         CREATE TABLE @extschema@.snowflake_public_keys (
             fingerprint text PRIMARY KEY,
             first_id bigint NOT NULL UNIQUE,
-            key bytea NOT NULL CHECK (octet_length(key) BETWEEN 16 AND 64),
-            created_at timestamptz NOT NULL DEFAULT now()
+            created_at timestamptz NOT NULL DEFAULT now(),
+            -- Last, because an error of COPY shows the first 100 characters of a line.
+            key bytea NOT NULL CHECK (octet_length(key) BETWEEN 16 AND 64)
         );
         -- Default privileges may have given it to others.
         FOR grantee IN
@@ -1902,7 +1903,7 @@ BEGIN
         PERFORM set_config('snowflake_sql.new_public_keys',
             concat_ws(' ', current_setting('snowflake_sql.new_public_keys', true), name), true);
     END IF;
-    INSERT INTO @extschema@.snowflake_public_keys VALUES (name, new_first_id, new_key);
+    INSERT INTO @extschema@.snowflake_public_keys (fingerprint, first_id, key) VALUES (name, new_first_id, new_key);
     RETURN name;
 END
 $new$;

@@ -21,10 +21,9 @@ const TABLE: &CStr = c"snowflake_public_keys";
 /// A key, with the first id that it conceals.
 pub type PublicKey = (i64, Zeroizing<Vec<u8>>);
 
-/// The columns that are read, by place and type, as `snowflake_new_public_key()` makes them.
-const FIRST_ID: (usize, pg_sys::Oid) = (1, pg_sys::INT8OID);
-const KEY: (usize, pg_sys::Oid) = (3, pg_sys::BYTEAOID);
-const COLUMNS: usize = 4;
+/// The columns that are read, by name and type. Others may lie around them.
+const FIRST_ID: (&CStr, pg_sys::Oid) = (c"first_id", pg_sys::INT8OID);
+const KEY: (&CStr, pg_sys::Oid) = (c"key", pg_sys::BYTEAOID);
 
 /// Finds the table in the schema of the extension; `None` before the first key.
 pub fn find() -> Option<pg_sys::Oid> {
@@ -51,11 +50,14 @@ pub fn read() -> Result<Vec<PublicKey>, Error> {
             return Ok(keys);
         }
         let (class, columns) = ((*relation).rd_rel, (*relation).rd_att);
-        let is_table = (*class).relkind as u8 == pg_sys::RELKIND_RELATION && (*columns).natts as usize == COLUMNS;
-        if !is_table || !has_columns(table) || !is_trusted((*class).relowner) {
+        let is_table = (*class).relkind as u8 == pg_sys::RELKIND_RELATION;
+        let places = [FIRST_ID, KEY].map(|column| place(table, column));
+        let ([Some(first_id), Some(key)], true, true) = (places, is_table, is_trusted((*class).relowner)) else {
             pg_sys::relation_close(relation, lock);
             return Err(Error::StrangePublicKeys);
-        }
+        };
+        let mut values = vec![pg_sys::Datum::from(0); (*columns).natts as usize];
+        let mut nulls = vec![true; values.len()];
         // Without an index, and with the snapshot of catalogs.
         let scan = pg_sys::systable_beginscan(relation, pg_sys::InvalidOid, false, ptr::null_mut(), 0, ptr::null_mut());
         loop {
@@ -63,14 +65,12 @@ pub fn read() -> Result<Vec<PublicKey>, Error> {
             if tuple.is_null() {
                 break;
             }
-            let (mut values, mut nulls) = ([pg_sys::Datum::from(0); COLUMNS], [true; COLUMNS]);
             pg_sys::heap_deform_tuple(tuple, columns, values.as_mut_ptr(), nulls.as_mut_ptr());
-            if nulls[FIRST_ID.0] || nulls[KEY.0] {
-                continue;
+            if !nulls[first_id] && !nulls[key] {
+                let bytes = pg_sys::pg_detoast_datum_packed(values[key].cast_mut_ptr());
+                let bytes = Zeroizing::new(pgrx::varlena_to_byte_slice(bytes).to_vec());
+                keys.push((values[first_id].value() as i64, bytes));
             }
-            let key = pg_sys::pg_detoast_datum_packed(values[KEY.0].cast_mut_ptr());
-            let key = Zeroizing::new(pgrx::varlena_to_byte_slice(key).to_vec());
-            keys.push((values[FIRST_ID.0].value() as i64, key));
         }
         pg_sys::systable_endscan(scan);
         pg_sys::relation_close(relation, lock);
@@ -94,8 +94,12 @@ fn is_trusted(owner: pg_sys::Oid) -> bool {
     of_extension == Some(owner) || unsafe { pg_sys::superuser_arg(owner) }
 }
 
-/// Whether the columns that are read have their types.
-fn has_columns(table: pg_sys::Oid) -> bool {
-    // SAFETY: looks up a row of a catalog. Errors are raised through pgrx's guard.
-    [FIRST_ID, KEY].into_iter().all(|(place, of)| unsafe { pg_sys::get_atttype(table, place as i16 + 1) } == of)
+/// Finds a column by its name: its place in a row, if it has the type.
+fn place(table: pg_sys::Oid, (name, of): (&CStr, pg_sys::Oid)) -> Option<usize> {
+    // SAFETY: looks up rows of a catalog. Errors are raised through pgrx's guard.
+    let (number, is_of) = unsafe {
+        let number = pg_sys::get_attnum(table, name.as_ptr());
+        (number, number > 0 && pg_sys::get_atttype(table, number) == of)
+    };
+    is_of.then(|| number as usize - 1)
 }

@@ -360,7 +360,7 @@ fn keys_are_the_owners_alone(server: &Server, edition: &str) {
             "SELECT snowflake_new_public_key()",
             "SELECT _snowflake_encipher(1, 'ord')",
             "SELECT _snowflake_decipher('\\x00', 'ord')",
-            "INSERT INTO snowflake_public_keys VALUES ('a', 1, '\\x00')",
+            "INSERT INTO snowflake_public_keys (fingerprint, first_id, key) VALUES ('a', 1, '\\x00')",
         ] {
             let refusal = refused(session.batch_execute(sql));
             let is_refused = refusal.sqlstate == "42501" || refusal.message.contains("was not made by");
@@ -422,13 +422,14 @@ fn a_row_that_is_there_is_skipped(server: &Server, edition: &str) {
     new_key(&mut session, &key(2));
     for role in ["origin", "replica"] {
         session.batch_execute(&format!("SET session_replication_role = {role}")).unwrap();
+        let into = "INSERT INTO snowflake_public_keys (fingerprint, first_id, key)";
         let again = "INSERT INTO snowflake_public_keys SELECT * FROM snowflake_public_keys";
         assert_eq!(session.execute(again, &[]).unwrap(), 0);
         for other in [
             format!("SELECT 'other', first_id, {} FROM snowflake_public_keys", key(3)),
             "SELECT fingerprint, first_id + 1, key FROM snowflake_public_keys WHERE first_id < 0".to_owned(),
         ] {
-            let refusal = refused(session.batch_execute(&format!("INSERT INTO snowflake_public_keys {other}")));
+            let refusal = refused(session.batch_execute(&format!("{into} {other}")));
             assert_eq!(refusal.sqlstate, "23505");
         }
     }

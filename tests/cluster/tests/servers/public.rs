@@ -460,8 +460,9 @@ fn a_table_that_another_role_has_made_is_not_read() {
         assert_refused_as(&refusal, "55000", "table \"snowflake_public_keys\" was not made by the extension");
     }
     execute(&mut session, "ALTER TABLE snowflake_public_keys OWNER TO CURRENT_USER");
+    execute(&mut session, "ALTER TABLE snowflake_public_keys ADD COLUMN note text, DROP COLUMN fingerprint");
     assert_eq!(conceal(&mut session, 1), TOKEN_OF_1);
-    for change in ["ALTER COLUMN first_id TYPE numeric", "DROP COLUMN key", "ADD COLUMN more text"] {
+    for change in ["ALTER COLUMN first_id TYPE numeric", "DROP COLUMN key", "RENAME COLUMN key TO secret"] {
         execute(&mut session, &format!("BEGIN; ALTER TABLE snowflake_public_keys {change}"));
         let refusal = refused(session.query("SELECT snowflake_conceal(1, 'ord')", &[]));
         assert_eq!(refusal.sqlstate, "55000", "{change}");
