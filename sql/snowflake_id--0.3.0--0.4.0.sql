@@ -1,4 +1,4 @@
--- From 0.3.0 to 0.4.0.
+-- From 0.3.0 to 0.4.0: public ids.
 
 -- Public ids: ids as tokens for readers outside, and back
 
@@ -197,3 +197,5 @@ COMMENT ON FUNCTION snowflake_plan.public_keys_table() IS
     'the table of keys of public ids, NULL before the first one';
 COMMENT ON FUNCTION snowflake_plan.skip_known_public_key() IS
     'skips a key of public ids that is there already';
+COMMENT ON SCHEMA snowflake_plan IS
+    'functions that plans show for conditions on an id''s time, and that views and other functions call: not for statements of users';

@@ -1008,7 +1008,7 @@ COMMENT ON FUNCTION snowflake_until(date, text) IS
 COMMENT ON FUNCTION snowflake_until(timestamp, text) IS
     'the last id of the given layout whose time is that time or before, in the session''s time zone, -1 if there is none';
 COMMENT ON SCHEMA snowflake_plan IS
-    'functions that plans show for conditions on an id''s time, and that views and snowflake_partitions call: not for statements of users';
+    'functions that plans show for conditions on an id''s time, and that views and other functions call: not for statements of users';
 COMMENT ON FUNCTION snowflake_plan.instant(timestamptz, boolean) IS
     'that time; if the second argument is true, the next one, a microsecond later';
 COMMENT ON FUNCTION snowflake_plan.instant(date, boolean) IS

@@ -22,6 +22,7 @@ use snowflake_core::id::layout::{BUILT_IN, Field, Layout, LayoutError};
 use snowflake_core::id::parts::IdError;
 use snowflake_core::id::public::PublicIdError;
 
+use crate::postgres::public_keys;
 use crate::postgres::text::{shell_word, showable};
 
 pub mod fleet;
@@ -175,6 +176,12 @@ impl From<IdError> for Error {
 impl From<EncodingError> for Error {
     fn from(error: EncodingError) -> Self {
         Self::Encoding(error)
+    }
+}
+
+impl From<public_keys::Strange> for Error {
+    fn from(_: public_keys::Strange) -> Self {
+        Self::StrangePublicKeys
     }
 }
 

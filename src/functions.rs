@@ -189,8 +189,8 @@ fn snowflake_decode(text: Text<'_>, encoding: Text<'_>) -> i64 {
     Encoding::parse(encoding.as_str()).or_raise().decode(text.characters()).or_raise()
 }
 
-/// Conceals an id for readers outside: the token under the key whose range it is in. STABLE, because
-/// keys come and go. Any bigint can be concealed.
+/// Conceals an id for readers outside: the token under the key whose range it is in. Any bigint can
+/// be concealed. STABLE, because keys come and go.
 #[pg_extern(stable, strict, parallel_safe)]
 fn snowflake_conceal(id: i64, prefix: Text<'_>) -> String {
     public::conceal(id, prefix.as_bytes()).or_raise().as_str().to_owned()
@@ -282,7 +282,7 @@ VOLATILE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', '@FUNCTION_NAME@'
 "#
 )]
 fn snowflake_public_keys_table() -> Option<Oid> {
-    public_keys::table().or_raise()
+    public_keys::table().map_err(Error::from).or_raise()
 }
 
 /// Returns the smallest id whose time is the given one or later (rounded up to a tick).

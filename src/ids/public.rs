@@ -11,8 +11,8 @@
 //!
 //! **Each id has one token.** A new key begins [`AHEAD_MS`] after the clock, and its transaction is
 //! refused if it ends later than [`LEAST_AHEAD_MS`] before that. So a key that a session has not
-//! seen begins later than the ids that the session conceals without reading again. On a standby, the
-//! time of the last transaction replayed stands for the time of the reading. No message between
+//! seen begins later than the ids that the session conceals without reading again. On a standby,
+//! the time of the last transaction replayed stands for the time of the reading. No message between
 //! sessions is needed, which a standby would not get.
 //!
 //! What is wiped when it goes: the keys as read, and the keys derived for at most [`MOST_PREFIXES`]

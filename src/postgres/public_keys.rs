@@ -13,7 +13,6 @@ use std::ptr;
 use pgrx::pg_sys;
 use zeroize::Zeroizing;
 
-use crate::error::Error;
 use crate::postgres::catalog;
 
 const TABLE: &CStr = c"snowflake_public_keys";
@@ -24,6 +23,11 @@ pub type PublicKey = (i64, Zeroizing<Vec<u8>>);
 /// The columns that are read, by name and type. Others may lie around them.
 const FIRST_ID: (&CStr, pg_sys::Oid) = (c"first_id", pg_sys::INT8OID);
 const KEY: (&CStr, pg_sys::Oid) = (c"key", pg_sys::BYTEAOID);
+
+/// The table is not what `snowflake_new_public_key()` has made: its columns are others, or another
+/// role may have made it.
+#[derive(Debug, Clone, Copy)]
+pub struct Strange;
 
 /// Finds the table in the schema of the extension; `None` before the first key.
 pub fn find() -> Option<pg_sys::Oid> {
@@ -36,8 +40,8 @@ pub fn find() -> Option<pg_sys::Oid> {
 /// Reads the keys, in no order. There are none before the table is made.
 ///
 /// # Errors
-/// [`Error::StrangePublicKeys`] if another role may have made the table, or it has other columns.
-pub fn read() -> Result<Vec<PublicKey>, Error> {
+/// [`Strange`].
+pub fn read() -> Result<Vec<PublicKey>, Strange> {
     let mut keys = Vec::new();
     let Some(table) = find() else { return Ok(keys) };
     let lock = pg_sys::AccessShareLock as pg_sys::LOCKMODE;
@@ -54,7 +58,7 @@ pub fn read() -> Result<Vec<PublicKey>, Error> {
         let places = [FIRST_ID, KEY].map(|column| place(table, column));
         let ([Some(first_id), Some(key)], true, true) = (places, is_table, is_trusted((*class).relowner)) else {
             pg_sys::relation_close(relation, lock);
-            return Err(Error::StrangePublicKeys);
+            return Err(Strange);
         };
         let mut values = vec![pg_sys::Datum::from(0); (*columns).natts as usize];
         let mut nulls = vec![true; values.len()];
@@ -82,7 +86,7 @@ pub fn read() -> Result<Vec<PublicKey>, Error> {
 ///
 /// # Errors
 /// As [`read`].
-pub fn table() -> Result<Option<pg_sys::Oid>, Error> {
+pub fn table() -> Result<Option<pg_sys::Oid>, Strange> {
     read().map(|_| find())
 }
 

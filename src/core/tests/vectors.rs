@@ -1,8 +1,8 @@
 //! Checks published ids and texts: ids decode to what their sources say and compose back, and texts
 //! stand for the numbers that their sources say.
 //!
-//! `vectors.tsv`, `encodings.tsv` and `public-ids.tsv` hold the tables, with their sources. Properties of
-//! all ids are in `properties.rs`.
+//! `vectors.tsv`, `encodings.tsv` and `public-ids.tsv` hold the tables, with their sources.
+//! Properties of all ids are in `properties.rs`.
 
 use snowflake_core::clock::{Utc, parse_instant};
 use snowflake_core::id::encoding::Encoding;
