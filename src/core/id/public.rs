@@ -287,3 +287,23 @@ impl fmt::Display for PublicIdError {
 }
 
 impl std::error::Error for PublicIdError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Random texts find no cipher that compares fewer bits.
+    #[test]
+    fn a_block_stands_for_an_id_only_if_all_of_its_64_bits_are_zero() {
+        let cipher = Cipher::new(&[7; 32], &Prefix::parse("ord").unwrap());
+        let encipher = |plain: u128| {
+            let mut block = Array::from(plain.to_be_bytes());
+            cipher.0.encrypt_block(&mut block);
+            u128::from_be_bytes(block.into())
+        };
+        assert_eq!(cipher.decipher(encipher(5 << 64)), Some(5));
+        for bit in 0..64 {
+            assert_eq!(cipher.decipher(encipher(5 << 64 | 1 << bit)), None, "bit {bit}");
+        }
+    }
+}
