@@ -175,8 +175,8 @@ fn sessions_draw_on_while_their_database_is_updated() {
         let mut fresh = server.connect_to(&name);
 
         // First an update that is rolled back.
-        // The clock stands still, so no draw moves a mark. Only a lease sets the fleet, for which the
-        // objects of 0.1.0 and 0.2.0 have no place.
+        // The clock stands still, so no draw moves a mark. Only a lease sets the fleet, for which
+        // the objects of 0.2.0 have no place.
         let stored = |owner: &mut Client| {
             let mut lines = stored(owner);
             lines.retain(|line| line != "snowflake_mark_fleet|NULL");
