@@ -2,7 +2,7 @@
 //! kind of role, restored dumps, templates, standbys, subscriptions, a fleet. `pg_upgrade.rs` has
 //! them, too.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use cluster::{Builder, Draw, Server, refused, wait_until};
 use postgres::Client;
@@ -39,7 +39,7 @@ fn try_dump(server: &Server, user: &str, options: &[&str]) -> Result<PathBuf, St
 }
 
 /// Restores a dump into a new database, and connects to it.
-fn restored(server: &Server, dump: &PathBuf) -> Client {
+fn restored(server: &Server, dump: &Path) -> Client {
     execute(&mut server.connect(), "DROP DATABASE IF EXISTS copy WITH (FORCE)");
     execute(&mut server.connect(), "CREATE DATABASE copy");
     server.restore(dump, "copy", &[]);
