@@ -4,7 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
-use cluster::{Builder, Draw, Server, refused, wait_until};
+use cluster::{Builder, Draw, Server, faketime_library, refused, skip, wait_until};
 use postgres::Client;
 
 use crate::public::{KEY, TOKEN_OF_1, conceal, execute, new_key, reveal};
@@ -170,6 +170,27 @@ fn a_copy_by_template_and_a_standby_have_the_keys() {
     assert_eq!(refused(reader.query("SELECT snowflake_new_public_key()", &[])).sqlstate, "25006");
     standby.promote();
     assert_eq!(conceal(&mut reader, 1), TOKEN_OF_1);
+}
+
+/// What a standby has not replayed yet, it cannot know, whatever its clock says. A clock that is an
+/// hour ahead is as good as an hour of lag.
+#[test]
+fn a_standby_trusts_what_it_has_read_by_the_time_of_the_last_transaction_replayed() {
+    if faketime_library().is_none() {
+        return skip("libfaketime is not installed");
+    }
+    let primary = server();
+    let mut session = primary.connect_to("d");
+    new_key(&mut session, KEY);
+    let standby = primary.standby().faketime_from("+1h").start();
+    standby.wait_until_replayed(&primary.flushed());
+    let mut reader = standby.connect_to("d");
+    execute(&mut reader, "BEGIN");
+    assert_eq!(conceal(&mut reader, 1), TOKEN_OF_1);
+    new_key(&mut session, "");
+    standby.wait_until_replayed(&primary.flushed());
+    let first: i64 = session.value("SELECT max(first_id) FROM snowflake_public_keys").parse().unwrap();
+    assert_eq!(conceal(&mut reader, first), conceal(&mut session, first));
 }
 
 fn publisher() -> Builder {
