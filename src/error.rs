@@ -20,7 +20,9 @@ use snowflake_core::fleet::tag::{TAG_BYTES, TagError};
 use snowflake_core::id::encoding::{Encoding, EncodingError};
 use snowflake_core::id::layout::{BUILT_IN, Field, Layout, LayoutError};
 use snowflake_core::id::parts::IdError;
+use snowflake_core::id::public::PublicIdError;
 
+use crate::postgres::public_keys;
 use crate::postgres::text::{shell_word, showable};
 
 pub mod fleet;
@@ -34,6 +36,20 @@ pub enum Error {
     Id(IdError),
     /// A number that no text can stand for, or a text that stands for no id.
     Encoding(EncodingError),
+    /// A text that is not a prefix of public ids, or a key of a wrong length.
+    PublicId(PublicIdError),
+    /// No key conceals an id; the first id that a key conceals, if there is a key.
+    NoPublicKey(Option<i64>),
+    /// A text that is not a token of the prefix, where one is required.
+    NoToken(String),
+    /// The table of keys may not be what `snowflake_new_public_key()` has made.
+    StrangePublicKeys,
+    /// The transaction that has made a key ends when the key is about to begin with this id.
+    PublicKeyTooLate(i64),
+    /// The transaction that has made a key is prepared.
+    PublicKeyPrepared,
+    /// The system gives no random bytes for a key.
+    NoRandomBytes,
     /// Without preload: a source that may not set the layout has set it, which hides the
     /// configuration file's value.
     LayoutRefused(String),
@@ -160,6 +176,18 @@ impl From<IdError> for Error {
 impl From<EncodingError> for Error {
     fn from(error: EncodingError) -> Self {
         Self::Encoding(error)
+    }
+}
+
+impl From<public_keys::Strange> for Error {
+    fn from(_: public_keys::Strange) -> Self {
+        Self::StrangePublicKeys
+    }
+}
+
+impl From<PublicIdError> for Error {
+    fn from(error: PublicIdError) -> Self {
+        Self::PublicId(error)
     }
 }
 
@@ -322,12 +350,68 @@ impl Reportable for EncodingError {
     }
 }
 
+impl Reportable for PublicIdError {
+    fn report(&self) -> Report {
+        let report = Report::new(ERRCODE_INVALID_PARAMETER_VALUE, self.to_string());
+        match self {
+            Self::Prefix(_) => report.hint(
+                "A prefix has 1 to 16 small letters from a to z and underscores, and begins and ends with a letter.",
+            ),
+            Self::KeyLength(_) => report.hint("Leave out the argument \"key\", and a key of 32 random bytes is made."),
+        }
+    }
+}
+
 impl Reportable for Error {
     fn report(&self) -> Report {
         match self {
             Self::Layout(error) => error.report(),
             Self::Id(error) => error.report(),
             Self::Encoding(error) => error.report(),
+            Self::PublicId(error) => error.report(),
+            Self::NoPublicKey(None) => {
+                Report::new(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE, "this database has no key for public ids")
+                    .entry("No key for public ids")
+                    .hint("Let the owner of the extension call snowflake_new_public_key().")
+            }
+            Self::NoPublicKey(Some(first_id)) => {
+                Report::new(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE, "no key conceals ids before the first key's")
+                    .entry("No key for public ids")
+                    .detail(format!("The first key conceals ids from {first_id}."))
+                    .hint("Add the key that conceals these ids in other databases, or one from the least bigint on.")
+            }
+            Self::NoToken(prefix) => Report::new(
+                ERRCODE_INVALID_PARAMETER_VALUE,
+                format!("the text is not a public id of this database with the prefix \"{prefix}\""),
+            )
+            .hint("Check the text, the prefix, and whether the key that has made it is still there."),
+            Self::StrangePublicKeys => Report::new(
+                ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+                "table \"snowflake_public_keys\" was not made by the extension",
+            )
+            .entry("No key for public ids")
+            .detail("Its columns are others, or it belongs neither to the owner of the extension nor to a superuser.")
+            .hint(
+                "If it was restored from a dump without owners, give it to the owner of the extension with ALTER \
+                 TABLE. Otherwise rename or drop it.",
+            ),
+            Self::PublicKeyTooLate(first_id) => {
+                Report::new(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE, "the transaction has kept a new key for too long")
+                    .entry("No key for public ids")
+                    .detail(format!(
+                        "The key is to conceal ids from {first_id} on. Other sessions may conceal these before they \
+                         see the key."
+                    ))
+                    .hint("Make the key again, and commit within 5 seconds, or give a later \"first_id\".")
+            }
+            Self::PublicKeyPrepared => Report::new(
+                ERRCODE_FEATURE_NOT_SUPPORTED,
+                "cannot PREPARE a transaction that has made a key for public ids",
+            )
+            .hint("Commit the transaction, so that other sessions see the key before it begins."),
+            Self::NoRandomBytes => {
+                Report::new(ERRCODE_INTERNAL_ERROR, "could not get random bytes for a key from the operating system")
+            }
             Self::LayoutRefused(text) => Report::new(
                 ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
                 "the server's layout is not known in this session",

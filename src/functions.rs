@@ -15,13 +15,15 @@ use pgrx::prelude::*;
 use snowflake_core::fleet::segment::Block;
 use snowflake_core::id::encoding::Encoding;
 use snowflake_core::id::layout::{BUILT_IN, Field, Layout};
+use snowflake_core::id::public::fingerprint;
 
 use crate::convert::{convert, convert_back, convert_columns, convert_ids_back, convert_to_tag};
-use crate::error::OrRaise;
+use crate::error::{Error, OrRaise};
 use crate::ids::database_mark;
 use crate::ids::dense;
 use crate::ids::layouts;
 use crate::ids::next;
+use crate::ids::public;
 use crate::ids::settled::{self, Blocker};
 use crate::ids::stamp;
 use crate::ids::stats;
@@ -29,6 +31,7 @@ use crate::partitions;
 use crate::parts::PartsRow;
 use crate::postgres::backend;
 use crate::postgres::last_call::{Call, Unread};
+use crate::postgres::public_keys;
 use crate::postgres::text::{Text, showable};
 use crate::settings::guc;
 use crate::shared::slot::Counter;
@@ -184,6 +187,102 @@ fn snowflake_encode(id: i64, encoding: Text<'_>) -> String {
 #[pg_extern(immutable, strict, parallel_safe)]
 fn snowflake_decode(text: Text<'_>, encoding: Text<'_>) -> i64 {
     Encoding::parse(encoding.as_str()).or_raise().decode(text.characters()).or_raise()
+}
+
+/// Conceals an id for readers outside: the token under the key whose range it is in. Any bigint can
+/// be concealed. STABLE, because keys come and go.
+#[pg_extern(stable, strict, parallel_safe)]
+fn snowflake_conceal(id: i64, prefix: Text<'_>) -> String {
+    public::conceal(id, prefix.as_bytes()).or_raise().as_str().to_owned()
+}
+
+/// Returns the id of a token. For any other text, NULL, or 22023 if it is `required`. The text
+/// never appears in an error.
+#[pg_extern(
+    stable,
+    strict,
+    parallel_safe,
+    sql = r#"
+CREATE FUNCTION snowflake_reveal(token text, prefix text, required boolean DEFAULT false) RETURNS bigint
+STABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', '@FUNCTION_NAME@';
+"#
+)]
+fn snowflake_reveal(token: Text<'_>, prefix: Text<'_>, required: bool) -> Option<i64> {
+    reveal(token.as_bytes(), &prefix, required)
+}
+
+/// Does the same for each element of an array.
+#[pg_extern(
+    name = "snowflake_reveal",
+    stable,
+    strict,
+    parallel_safe,
+    sql = r#"
+CREATE FUNCTION snowflake_reveal(tokens text[], prefix text, required boolean DEFAULT false) RETURNS bigint[]
+STABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', '@FUNCTION_NAME@';
+"#
+)]
+fn snowflake_reveal_all(tokens: Array<'_, &[u8]>, prefix: Text<'_>, required: bool) -> Vec<Option<i64>> {
+    // A prefix that is not one is an error, even without a token.
+    reveal(b"", &prefix, false);
+    tokens.iter().map(|token| token.and_then(|token| reveal(token, &prefix, required))).collect()
+}
+
+fn reveal(token: &[u8], prefix: &Text<'_>, required: bool) -> Option<i64> {
+    let id = public::reveal(token, prefix.as_bytes()).or_raise();
+    if required && id.is_none() {
+        Err(Error::NoToken(prefix.as_str().to_owned())).or_raise()
+    }
+    id
+}
+
+/// Makes 32 random bytes, for `snowflake_new_public_key()`, which is in PL/pgSQL because it makes a
+/// table. What follows is for that function, too.
+#[pg_extern(name = "random_public_key", schema = "snowflake_plan", volatile, strict, parallel_safe)]
+fn snowflake_random_public_key() -> Vec<u8> {
+    backend::random_bytes::<32>().ok_or(Error::NoRandomBytes).or_raise().to_vec()
+}
+
+/// Names a key for people. Refuses one that is too short or too long.
+#[pg_extern(name = "public_key_fingerprint", schema = "snowflake_plan", immutable, strict, parallel_safe)]
+fn snowflake_public_key_fingerprint(key: &[u8]) -> String {
+    fingerprint(key).map_err(Error::from).or_raise()
+}
+
+/// Returns the first id that a new key may conceal.
+#[pg_extern(name = "first_id_of_new_key", schema = "snowflake_plan", volatile, strict, parallel_safe)]
+fn snowflake_first_id_of_new_key() -> i64 {
+    public::first_id_of_new_key().or_raise()
+}
+
+/// Whether a key from this id on begins before all sessions are sure to see it.
+#[pg_extern(name = "begins_too_soon", schema = "snowflake_plan", volatile, strict, parallel_safe)]
+fn snowflake_begins_too_soon(first_id: i64) -> bool {
+    public::begins_too_soon(first_id).or_raise()
+}
+
+/// Lets this session see a key that it has made. If the key must begin `in_time`, the transaction
+/// cannot end too late.
+#[pg_extern(name = "public_key_made", schema = "snowflake_plan", volatile, strict, parallel_unsafe)]
+fn snowflake_public_key_made(first_id: i64, in_time: bool) {
+    public::key_made(in_time.then_some(first_id));
+}
+
+/// Returns the table of keys, NULL before the first one. Refuses a table that the extension has not
+/// made.
+#[pg_extern(
+    name = "public_keys_table",
+    schema = "snowflake_plan",
+    volatile,
+    strict,
+    parallel_safe,
+    sql = r#"
+CREATE FUNCTION snowflake_plan.public_keys_table() RETURNS regclass
+VOLATILE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', '@FUNCTION_NAME@';
+"#
+)]
+fn snowflake_public_keys_table() -> Option<Oid> {
+    public_keys::table().map_err(Error::from).or_raise()
 }
 
 /// Returns the smallest id whose time is the given one or later (rounded up to a tick).

@@ -8,6 +8,7 @@ pub mod layouts;
 pub mod members;
 pub mod next;
 pub mod prepared;
+pub mod public;
 pub mod sequence;
 pub mod settled;
 pub mod stamp;

@@ -7,6 +7,7 @@ pub mod backtrace;
 pub mod catalog;
 pub mod last_call;
 pub mod local;
+pub mod public_keys;
 pub mod restricted;
 pub mod snapshot;
 pub mod text;

@@ -25,6 +25,9 @@
 -- | snowflake_min(ts [, layout]); snowflake_from, _after, _before, _until (ts, layout) | Bounds of a time. |
 -- | snowflake_encode(id, encoding), snowflake_decode(text, encoding) | Short texts. |
 -- | snowflake_layouts, snowflake_layout_fields([layout]), snowflake_stat | What there is. |
+-- | snowflake_conceal(id, prefix), snowflake_reveal(token, prefix [, required]) | Public ids; need pgcrypto. |
+-- | snowflake_new_public_key([key, first_id, for_all, force]), snowflake_public_keys() | Their keys. |
+-- | snowflake_public_domain(domain, prefix) | A domain for PostgREST. |
 -- | CALL snowflake_settled(NULL) | The id up to which the next statement misses no row. |
 --
 -- Not here: leases and registries, tags (snowflake_segment_...), backup workers, waiting for a

@@ -4,7 +4,7 @@
 -- neither replace nor drop. An overload that such a role adds after the check is not called,
 -- because each call in these files has exactly the types of what it calls.
 DECLARE
-    names CONSTANT name[] := '{snowflake_word, _snowflake_word_before, _snowflake_lock, snowflake_stat, snowflake_layouts, _snowflake_layout}';
+    names CONSTANT name[] := '{snowflake_word, _snowflake_word_before, _snowflake_lock, snowflake_stat, snowflake_layouts, _snowflake_layout, snowflake_public_keys}';
     object text;
     owner name;
 BEGIN

@@ -178,6 +178,7 @@ BEGIN
     FOREACH template IN ARRAY ARRAY[
 -- include 50-draw.sql
 -- include 55-settled.sql
+-- include 56-public.sql
 -- include 60-current.sql
     ] LOOP
         FOR constant_name, constant_value IN SELECT c.key, c.value FROM jsonb_each_text(constants) AS c LOOP
@@ -190,12 +191,13 @@ BEGIN
     EXECUTE check_owners;
 
     -- What ALTER DEFAULT PRIVILEGES has granted, here or when a dump was restored. Whoever can
-    -- change the sequence can repeat ids.
+    -- change the sequence can repeat ids, and whoever reads the keys can read and forge public ids.
     FOR granted IN
         SELECT CASE c.relkind WHEN 'S' THEN 'SEQUENCE ' ELSE 'TABLE ' END || c.oid::regclass AS object, a.grantee
         FROM pg_class AS c, aclexplode(c.relacl) AS a
         WHERE a.grantee <> c.relowner
-            AND c.oid IN ('@extschema@.snowflake_word'::regclass, '@extschema@._snowflake_lock'::regclass)
+            AND c.oid IN ('@extschema@.snowflake_word'::regclass, '@extschema@._snowflake_lock'::regclass,
+                to_regclass('@extschema@.snowflake_public_keys'))
         GROUP BY c.oid, c.relkind, a.grantee
     LOOP
         EXECUTE format('REVOKE ALL ON %s FROM %s', granted.object,

@@ -7,4 +7,5 @@ pub mod fnv;
 pub mod identity;
 pub mod layout;
 pub mod parts;
+pub mod public;
 pub mod spelling;

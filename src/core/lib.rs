@@ -1,8 +1,8 @@
 //! Layouts, ids and the generator of `snowflake_id`, without PostgreSQL.
 //!
 //! This is a crate of its own so that it can be tested without a server: exhaustively ([loom]), for
-//! all values (proptest) and from a fuzzer. It has no dependencies and no `unsafe`, and never
-//! sleeps, logs or allocates while an id is drawn.
+//! all values (proptest) and from a fuzzer. It has no `unsafe`, no dependencies but the cipher of
+//! public ids, and never sleeps, logs or allocates while an id is drawn.
 //!
 //! A folder is a room. Each file uses only files that stand below it, and each room only rooms
 //! below it (`tools/map`).
@@ -34,6 +34,7 @@
 //!   parts              how an id is packed, read back and printed
 //!   layout             what the bits of an id mean
 //!   encoding           how an id is written as a short text
+//!   public             how an id is enciphered for readers outside
 //!   computed           between which limits a time is of which something is computed
 //!   spelling           which word a user meant, and how much of it an error repeats
 //!   fnv                which number stands for a text

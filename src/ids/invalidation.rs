@@ -4,6 +4,7 @@
 //! | event | noticed by | the session forgets |
 //! |---|---|---|
 //! | a transaction ends, is prepared or is rolled back | `transaction_ends` | its first id, that it can read the database's ids, that it is prepared, whether it has called `setval` or made relations |
+//! | the same, and a rollback of a part | both callbacks | which keys of public ids there are |
 //! | a rollback of all or a part of it, or PREPARE TRANSACTION, where it has made or dropped relations | `forget_what_was_made` | the marks and the tick that it draws by |
 //! | `DISCARD ALL`, `DISCARD SEQUENCES` | `discard`, from `utility.rs` | its last id, which a pooler's next client must not see |
 //! | the extension was created anew | `function_called`, from `entry.rs` | the tags' places, and the fleet of the database |
@@ -32,6 +33,7 @@ use crate::ids::dense;
 use crate::ids::members;
 use crate::ids::next;
 use crate::ids::prepared;
+use crate::ids::public;
 use crate::ids::sequence::Sequence;
 use crate::ids::settled;
 use crate::ids::stamp;
@@ -119,6 +121,9 @@ unsafe extern "C-unwind" fn transaction_ends(event: pg_sys::XactEvent::Type, _: 
     if event == XACT_EVENT_PRE_PREPARE {
         prepare();
     }
+    if public::has_made_key() {
+        key_made(event == XACT_EVENT_PRE_PREPARE);
+    }
     let is_background_worker = backend::is_background_worker();
     if is_background_worker {
         prepared::before_end();
@@ -144,6 +149,12 @@ extern "C-unwind" fn prepare() {
     prepared::prepare().or_raise();
 }
 
+/// Refuses a key of public ids that comes too late. Guarded, because it may raise.
+#[pg_guard]
+extern "C-unwind" fn key_made(is_prepared: bool) {
+    public::check_made(is_prepared).or_raise();
+}
+
 /// Notes what the database holds before sequences are copied. Such a worker first looks up its
 /// subscription, in transactions that write nothing. Guarded, because it may raise.
 #[pg_guard]
@@ -160,6 +171,7 @@ unsafe extern "C-unwind" fn part_of_transaction_ends(
 ) {
     if event == pg_sys::SubXactEvent::SUBXACT_EVENT_ABORT_SUB {
         forget_what_was_made();
+        public::forget();
     }
 }
 
@@ -172,6 +184,7 @@ fn forget_transaction(has_committed: bool) {
     }
     database_mark::end_transaction();
     prepared::end_transaction();
+    public::end_transaction();
     CALLS_SETVAL.set(false);
     MAKES_RELATIONS.set(false);
 }

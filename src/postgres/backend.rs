@@ -245,6 +245,24 @@ fn absurd(seconds: i64) -> i64 {
     if seconds < 0 { i64::MIN } else { i64::MAX }
 }
 
+/// From 1970 to 2000, in milliseconds (POSTGRES_EPOCH_JDATE in datatype/timestamp.h).
+const POSTGRES_EPOCH_MS: i64 = 946_684_800_000;
+
+/// Returns until when this session sees all that was committed: until now, and on a standby until
+/// the last transaction that was replayed. In milliseconds since 1970.
+pub fn visible_until_ms(now_ms: i64) -> i64 {
+    // SAFETY: both read the shared memory of recovery, and raise nothing.
+    let replayed_us = unsafe { pg_sys::RecoveryInProgress().then(|| pg_sys::GetLatestXTime()) };
+    replayed_us.map_or(now_ms, |us| now_ms.min(us.div_euclid(1000) + POSTGRES_EPOCH_MS))
+}
+
+/// Returns bytes that nobody can guess; `None` if the system has none.
+pub fn random_bytes<const N: usize>() -> Option<[u8; N]> {
+    let mut bytes = [0; N];
+    // SAFETY: writes as many bytes as there are. Raises nothing.
+    unsafe { pg_sys::pg_strong_random(bytes.as_mut_ptr().cast(), N) }.then_some(bytes)
+}
+
 /// Returns the time since boot, including the time that the machine was suspended, in milliseconds.
 /// It cannot be set.
 pub fn boot_ms() -> i64 {

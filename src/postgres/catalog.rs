@@ -427,6 +427,16 @@ pub fn extension() -> Option<pg_sys::Oid> {
     (extension != pg_sys::InvalidOid).then_some(extension)
 }
 
+const EXTENSION_OID_INDEX: u32 = 3080;
+const EXTENSION_OID: i16 = 1;
+
+/// Returns an extension's schema and owner.
+pub fn home(extension: pg_sys::Oid) -> Option<(pg_sys::Oid, pg_sys::Oid)> {
+    let catalog = pg_sys::ExtensionRelationId.to_u32();
+    let home = |row: &pg_sys::FormData_pg_extension| (row.extnamespace, row.extowner);
+    scan(catalog, EXTENSION_OID_INDEX, [(EXTENSION_OID, extension)], home).pop()
+}
+
 /// catalog/pg_depend.h, the fixed part of a row, unchanged since PostgreSQL 7.3.
 #[repr(C)]
 struct Dependency {

@@ -7,6 +7,7 @@
 //! | Do layouts, ids and instants behave like the oracle? | `layouts.rs`, `ids.rs`, `instants.rs` |
 //! | Is a time within the limits of what is computed from it? | `computed.rs` |
 //! | Do the texts of ids? | `encodings.rs` |
+//! | Does each id have one token, and does no other text stand for an id? | `public.rs` |
 //! | Do servers? | `draws.rs`, `js53.rs`, `identities.rs`, `first_sequences.rs` |
 //! | Does what the mark builds on? | `marks.rs` |
 //! | Do blocks of dense values? | `segments.rs` |
@@ -57,6 +58,8 @@ mod layouts;
 mod marks;
 #[path = "properties/model.rs"]
 mod model;
+#[path = "properties/public.rs"]
+mod public;
 #[path = "properties/segments.rs"]
 mod segments;
 #[path = "properties/settled.rs"]

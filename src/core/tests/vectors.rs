@@ -1,12 +1,13 @@
 //! Checks published ids and texts: ids decode to what their sources say and compose back, and texts
 //! stand for the numbers that their sources say.
 //!
-//! `vectors.tsv` and `encodings.tsv` hold the tables, with the source of each row. Properties of
-//! all ids are in `properties.rs`.
+//! `vectors.tsv`, `encodings.tsv` and `public-ids.tsv` hold the tables, with their sources.
+//! Properties of all ids are in `properties.rs`.
 
 use snowflake_core::clock::{Utc, parse_instant};
 use snowflake_core::id::encoding::Encoding;
 use snowflake_core::id::layout::Layout;
+use snowflake_core::id::public::{Keys, Prefix};
 
 /// Parses a number as a source gives it; `-` stands for none.
 fn number(cell: &str) -> Option<u32> {
@@ -59,4 +60,24 @@ fn published_texts_are_read_and_written() {
         rows[encoding as usize] += 1;
     }
     assert!(rows.iter().all(|rows| *rows >= 5), "{rows:?}");
+}
+
+/// Reads bytes as hexadecimal digits.
+fn bytes(digits: &str) -> Vec<u8> {
+    (0..digits.len()).step_by(2).map(|at| u8::from_str_radix(&digits[at..at + 2], 16).unwrap()).collect()
+}
+
+#[test]
+fn ids_are_concealed_as_by_two_other_programs() {
+    let mut rows = 0;
+    for row in include_str!("public-ids.tsv").lines().filter(|line| !line.starts_with('#')) {
+        let cells: Vec<&str> = row.split('\t').collect();
+        let [key, id, prefix, token] = cells[..] else { panic!("{row}") };
+        let (key, id) = (bytes(key), id.parse().unwrap());
+        let keys = Keys::new(Prefix::parse(prefix).unwrap(), [(i64::MIN, key.as_slice())]).unwrap();
+        assert_eq!(keys.conceal(id).unwrap().as_str(), token, "{row}");
+        assert_eq!(keys.reveal(token.as_bytes()), Some(id), "{row}");
+        rows += 1;
+    }
+    assert!(rows >= 10, "{rows} rows");
 }

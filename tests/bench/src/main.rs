@@ -25,6 +25,7 @@ mod inserts;
 mod pause;
 mod pgbench;
 mod planning;
+mod public;
 mod ratios;
 mod redis;
 mod report;
@@ -58,7 +59,7 @@ struct Group {
     measure: fn(&Arguments, usize) -> Result<Measured, Failure>,
 }
 
-const GROUPS: [Group; 17] = [
+const GROUPS: [Group; 18] = [
     Group {
         name: "calls",
         about: "snowflake_next() against nextval(), the clock, UUIDs and PL/pgSQL, 250,000 calls of each a run",
@@ -156,6 +157,13 @@ const GROUPS: [Group; 17] = [
         runs: 5,
         is_on_request: true,
         measure: |arguments, runs| forms::measure(arguments.rows, runs),
+    },
+    Group {
+        name: "public",
+        about: "snowflake_conceal() and snowflake_reveal(), against snowflake_encode() and gen_random_uuid(), 250,000 calls of each a run",
+        runs: 21,
+        is_on_request: true,
+        measure: |_, runs| public::measure(runs),
     },
     Group {
         name: "settled",

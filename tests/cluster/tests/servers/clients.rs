@@ -12,7 +12,10 @@ use cluster::pages::{Block, block, is_shown, pages};
 use cluster::{Application, Draw, Language, Program, Server, faketime_library, skip};
 
 /// The file with what the page shows, and the language of the page's block.
-const RECIPES: [(&str, &str); 45] = [
+const RECIPES: [(&str, &str); 48] = [
+    ("sqlalchemy/public.py", "python"),
+    ("node-postgres/public.mjs", "js"),
+    ("jdbc/PublicIds.java", "java"),
     ("psycopg/batch.py", "python"),
     ("psycopg/recipe.py", "python"),
     ("psycopg/pool.py", "python"),
@@ -521,4 +524,19 @@ fn activerecord_inserts_rows_and_keeps_the_default_in_its_schema_dump() {
     // makes.
     superuser.connect().batch_execute("DROP EXTENSION snowflake_id; ALTER ROLE app SUPERUSER").expect("it is unused");
     program.run(&superuser, &["check.rb"]);
+}
+
+#[test]
+fn programs_show_public_ids_and_read_them_back() {
+    for (language, client, file, printed) in [
+        (Language::Python, "sqlalchemy", "check_public.py", ""),
+        (Language::Node, "node-postgres", "public.mjs", "1 0\n"),
+        (Language::Java, "jdbc", "PublicIds.java", "tea\n404\n"),
+    ] {
+        let Some(program) = Program::new(language, client) else { continue };
+        let application = application();
+        create_orders(&application);
+        application.connect().batch_execute("SELECT snowflake_new_public_key()").expect("the database is new");
+        assert_eq!(program.run(&application, &[file]), printed, "{file}");
+    }
 }

@@ -565,3 +565,56 @@ fn conditions_and_columns_can_use_what_the_edition_computes() {
     let time = plan(&mut session, "snowflake_timestamp(id, 'snowflake') > '2026-11-20Z'");
     assert!(time.contains("Index Cond"), "{time}");
 }
+
+/// The same tokens, and the same words.
+#[test]
+fn public_ids_are_the_same_and_are_refused_in_the_same_words() {
+    let (server, mut session) = start();
+    if !server.has_extension("pgcrypto") {
+        return skip("pgcrypto is not installed");
+    }
+    session.batch_execute("CREATE EXTENSION pgcrypto").unwrap();
+    let message = |session: &mut Client, call: &str| {
+        of_all(
+            call,
+            calls(call).map(|call| {
+                let refusal = refused(session.batch_execute(&format!("SELECT {call}")));
+                (refusal.sqlstate, refusal.message)
+            }),
+        )
+    };
+    // The extension's HINT names the runbook as well.
+    assert_eq!(message(&mut session, "@snowflake_conceal(1, 'ord')").0, "55000");
+    let key = "decode(repeat('07', 32), 'hex')";
+    let fingerprint = returned(&mut session, &format!("@snowflake_new_public_key({key}, first_id => 100)"));
+    assert_eq!(returned(&mut session, &format!("@snowflake_new_public_key({key})")), fingerprint);
+    for call in ["@snowflake_conceal(99, 'ord')", "@snowflake_new_public_key(first_id => 7)"] {
+        assert_eq!(message(&mut session, call).0, "55000", "{call}");
+    }
+    for call in [
+        "@snowflake_conceal(100, 'Ord')",
+        "@snowflake_reveal('', repeat('x', 100))",
+        "@snowflake_reveal('ord_1', 'ord', true)",
+        "@snowflake_reveal(ARRAY['ord_1'], 'ord', true)",
+        "@snowflake_new_public_key('\\x00')",
+        "@snowflake_new_public_key(first_id => 7, for_all => true)",
+        "@snowflake_public_domain('d', '1')",
+    ] {
+        refusal(&mut session, call);
+    }
+    for id in [100, 249_498_276_909_305_860, i64::MAX] {
+        let token = returned(&mut session, &format!("@snowflake_conceal({id}, 'ord')"));
+        assert_eq!(returned(&mut session, &format!("@snowflake_reveal('{token}', 'ord', true)")), id.to_string());
+        let array = format!("@snowflake_reveal(ARRAY['{token}', NULL, 'x'], 'ord')");
+        assert_eq!(returned(&mut session, &array), format!("{{{id},NULL,NULL}}"));
+    }
+    session.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ").unwrap();
+    let call = "snowflake_new_public_key()";
+    for schema in if runs_extension() { &BOTH[..] } else { &BOTH[1..] } {
+        session.batch_execute("SAVEPOINT s").unwrap();
+        let refusal = refused(session.batch_execute(&format!("SELECT {schema}.{call}")));
+        let words = "cannot make a key for public ids in a transaction of isolation level \"repeatable read\"";
+        assert_eq!((refusal.sqlstate.as_str(), refusal.message.as_str()), ("25001", words));
+        session.batch_execute("ROLLBACK TO s").unwrap();
+    }
+}

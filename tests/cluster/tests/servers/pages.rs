@@ -66,6 +66,11 @@ fn the_examples_of_the_reference_run() {
 }
 
 #[test]
+fn the_examples_of_the_page_about_public_ids_run() {
+    follow("docs/public-ids.md");
+}
+
+#[test]
 fn the_examples_of_the_page_about_time_run() {
     follow("docs/time.md");
 }

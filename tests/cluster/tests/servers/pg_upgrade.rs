@@ -22,6 +22,8 @@ use cluster::{
     refused, skip,
 };
 
+use crate::public::{KEY, TOKEN_OF_1, new_key, reveal};
+
 /// Where the old server is to leave its data directory.
 const OLD_DIRECTORY: &str = "OLD_DIRECTORY";
 
@@ -66,6 +68,7 @@ fn the_old_server() {
     session.batch_execute("INSERT INTO by_day SELECT FROM generate_series(1, 10)").unwrap();
     assert!(session.mark_ms() >= Some(noon() + 5000) && session.backup_mark_ms() >= Some(noon() + 5000));
 
+    new_key(&mut session, KEY);
     server.connect_to("untouched").batch_execute("CREATE EXTENSION snowflake_id").unwrap();
     let mut earlier = server.connect_to("earlier");
     let version = earliest_version();
@@ -174,6 +177,8 @@ fn a_server_after_pg_upgrade_continues_above_what_it_holds() {
                 behind_the_mark_ms(&refused(session.ids("SELECT * FROM snowflake_batch(10)")));
             }
         }
+
+        assert_eq!(reveal(&mut server.connect(), TOKEN_OF_1), Some(1));
 
         // The layout and the worker numbers are carried, too.
         server.stop(Shutdown::Fast);

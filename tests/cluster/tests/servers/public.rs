@@ -1,0 +1,535 @@
+//! Public ids on a server: the same tokens as elsewhere, plans, refusals, and which key conceals
+//! which id while keys come and go. How keys get into copies is in `public_keys.rs`.
+
+use cluster::drawing::noon;
+use cluster::plans::explain;
+use cluster::refusal::assert_refused_as;
+use cluster::{Draw, Running, Server, assert_unique, plan, refused};
+use postgres::{Client, NoTls};
+
+/// Key in hexadecimal digits, id, prefix, token.
+const VECTORS: &str = include_str!("../../../../src/core/tests/public-ids.tsv");
+
+/// The key of some vectors, and two tokens that it makes.
+pub(crate) const KEY: &str = "decode('000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f', 'hex')";
+pub(crate) const TOKEN_OF_1: &str = "ord_27xhgkv8783g9brj0n2t3mdpe8";
+
+pub(crate) fn execute(session: &mut Client, sql: &str) {
+    session.batch_execute(sql).unwrap_or_else(|error| panic!("{sql}: {error}"));
+}
+
+/// Evaluates an expression, NULL as `None`.
+pub(crate) fn found(session: &mut Client, expression: &str) -> Option<String> {
+    let row = session.query_one(&format!("SELECT ({expression})::text"), &[]);
+    row.unwrap_or_else(|error| panic!("{expression}: {error}")).get(0)
+}
+
+pub(crate) fn conceal(session: &mut Client, id: i64) -> String {
+    session.value(&format!("SELECT snowflake_conceal({id}, 'ord')"))
+}
+
+pub(crate) fn reveal(session: &mut Client, token: &str) -> Option<i64> {
+    session.query_one("SELECT snowflake_reveal($1, 'ord')", &[&token]).unwrap().get(0)
+}
+
+/// The fingerprint that a call of `snowflake_new_public_key` returns.
+pub(crate) fn new_key(session: &mut Client, arguments: &str) -> String {
+    session.value(&format!("SELECT snowflake_new_public_key({arguments})"))
+}
+
+/// The first id that the newest key conceals.
+fn newest_first_id(session: &mut Client) -> i64 {
+    session.value("SELECT max(first_id) FROM snowflake_public_keys").parse().unwrap()
+}
+
+#[test]
+fn tokens_are_those_of_two_other_programs() {
+    let server = Server::drawing().start_with_extension();
+    let mut session = server.connect();
+    let mut rows = 0;
+    for row in VECTORS.lines().filter(|line| !line.starts_with('#')) {
+        let cells: Vec<&str> = row.split('\t').collect();
+        let [key, id, prefix, token] = cells[..] else { panic!("{row}") };
+        new_key(&mut session, &format!("decode('{key}', 'hex'), for_all => true"));
+        assert_eq!(session.value(&format!("SELECT snowflake_conceal('{id}', '{prefix}')")), token);
+        assert_eq!(session.value(&format!("SELECT snowflake_reveal('{token}', '{prefix}', true)")), id);
+        rows += 1;
+    }
+    assert!(rows >= 10, "{rows} rows");
+    // Each was removed by the next.
+    assert_eq!(session.value("SELECT count(*) FROM snowflake_public_keys"), "1");
+}
+
+#[test]
+fn a_condition_on_a_token_uses_the_primary_key_and_no_plan_shows_the_id() {
+    let server = Server::drawing().start_with_extension();
+    let mut session = server.connect();
+    execute(
+        &mut session,
+        "CREATE TABLE orders (id bigint PRIMARY KEY DEFAULT snowflake_next(), item text, owner text DEFAULT 'reader');
+         INSERT INTO orders (item) SELECT n::text FROM generate_series(1, 10000) n;
+         ANALYZE orders;
+         CREATE VIEW shown AS SELECT snowflake_conceal(id, 'ord') AS token, * FROM orders;
+         CREATE ROLE reader LOGIN;
+         GRANT SELECT ON orders, shown TO reader;
+         ALTER TABLE orders ENABLE ROW LEVEL SECURITY;
+         CREATE POLICY own ON orders USING (owner = current_user)",
+    );
+    new_key(&mut session, "");
+    let id: i64 = session.value("SELECT id FROM orders WHERE item = '5000'").parse().unwrap();
+    let token = conceal(&mut session, id);
+    for user in ["postgres", "reader"] {
+        let mut session = server.connect_as(user);
+        for table in ["orders", "shown"] {
+            for condition in [
+                format!("id = snowflake_reveal('{token}', 'ord')"),
+                format!("id = ANY (snowflake_reveal(ARRAY['{token}', 'x'], 'ord'))"),
+            ] {
+                let query = format!("SELECT item FROM {table} WHERE {condition}");
+                let plan = explain(&mut session, "ANALYZE, VERBOSE, TIMING OFF, SUMMARY OFF", &query);
+                let is_indexed = plan.contains("Index Cond") || plan.contains("Bitmap Index Scan");
+                assert!(is_indexed && plan.contains("snowflake_reveal"), "{plan}");
+                assert!(!plan.contains(&id.to_string()), "{plan}");
+                assert_eq!(session.value(&query), "5000");
+            }
+        }
+        execute(&mut session, "SET plan_cache_mode = force_generic_plan");
+        execute(&mut session, "PREPARE by_token AS SELECT item FROM shown WHERE id = snowflake_reveal($1, 'ord')");
+        let plan = plan(&mut session, &format!("EXECUTE by_token('{token}')"));
+        assert!(plan.contains("Index Cond: (") && plan.contains("snowflake_reveal($1"), "{plan}");
+        let rows = session.query(&format!("EXECUTE by_token('{token}')"), &[]).unwrap();
+        assert_eq!(rows.iter().map(|row| row.get(0)).collect::<Vec<String>>(), ["5000"]);
+    }
+}
+
+#[test]
+fn what_is_not_a_token_is_null_or_refused_without_being_shown() {
+    let server = Server::drawing().config("log_statement", "none").start_with_extension();
+    let mut session = server.connect();
+    let refusal = refused(session.simple_query("SELECT snowflake_conceal(1, 'ord')"));
+    assert_refused_as(&refusal, "55000", "this database has no key for public ids");
+    assert!(refusal.hint.unwrap().contains("snowflake_new_public_key()"));
+    assert_eq!(reveal(&mut session, TOKEN_OF_1), None);
+
+    new_key(&mut session, KEY);
+    let wrong = [
+        "",
+        "ord",
+        "ord_",
+        "ord_27xhgkv8783g9brj0n2t3mdpe9",
+        "ord_27xhgkv8783g9brj0n2t3mdpe",
+        "ord_27xhgkv8783g9brj0n2t3mdpe88",
+        // 2 + 8, the same number modulo 2^128.
+        "ord_a7xhgkv8783g9brj0n2t3mdpe8",
+        "ORD_27XHGKV8783G9BRJ0N2T3MDPE8",
+        "ord_27XHGKV8783G9BRJ0N2T3MDPE8",
+        "usr_27xhgkv8783g9brj0n2t3mdpe8",
+        " ord_27xhgkv8783g9brj0n2t3mdpe8",
+        "ord_27xhgkv8783g9brj0n2t3mdpe\u{e9}",
+    ];
+    let start = server.log_length();
+    for text in wrong {
+        assert_eq!(reveal(&mut session, text), None, "{text:?}");
+        let refusal = refused(session.query("SELECT snowflake_reveal($1, 'ord', true)", &[&text]));
+        let message = "the text is not a public id of this database with the prefix \"ord\"";
+        assert_refused_as(&refusal, "22023", message);
+        assert_eq!(refusal.detail, None);
+        let refusal = refused(session.query("SELECT snowflake_reveal(ARRAY[$1::text], 'ord', true)", &[&text]));
+        assert_refused_as(&refusal, "22023", message);
+    }
+    let all: Vec<Option<i64>> = session
+        .query_one("SELECT snowflake_reveal($1::text[], 'ord')", &[&[Some(TOKEN_OF_1), None, Some("x")].as_slice()])
+        .unwrap()
+        .get(0);
+    assert_eq!(all, [Some(1), None, None]);
+    assert_eq!(found(&mut session, "snowflake_reveal('{}'::text[], 'ord')"), Some("{}".to_owned()));
+
+    for prefix in ["", "Ord", "ord_", "_ord", "o-d", "abcdefghijklmnopq", "\u{f6}rd"] {
+        for call in ["conceal(1, $1)", "reveal('x', $1)", "reveal(ARRAY['x'], $1)", "reveal('{}'::text[], $1)"] {
+            let refusal = refused(session.query(&format!("SELECT snowflake_{call}"), &[&prefix]));
+            assert_refused_as(&refusal, "22023", &format!("\"{prefix}\" is not a prefix of public ids"));
+        }
+    }
+    for call in [
+        "conceal(NULL, 'ord')",
+        "conceal(1, NULL)",
+        "reveal(NULL::text, 'ord', true)",
+        "reveal('x', NULL, true)",
+        "reveal(NULL::text[], 'ord')",
+    ] {
+        assert_eq!(found(&mut session, &format!("snowflake_{call}")), None, "{call}");
+    }
+    for (call, sqlstate, message) in [
+        ("'\\x00'", "22023", "key of 1 bytes is outside the range 16..64".to_owned()),
+        ("decode(repeat('00', 65), 'hex')", "22023", "key of 65 bytes is outside the range 16..64".to_owned()),
+        ("first_id => 7, for_all => true", "22023", "first_id 7 cannot be given for a key for all ids".to_owned()),
+        ("first_id => 7", "55000", "ids from first_id 7 on may have been concealed already".to_owned()),
+        (
+            "first_id => -9223372036854775808, force => true",
+            "23505",
+            "duplicate key value violates unique constraint \"snowflake_public_keys_first_id_key\"".to_owned(),
+        ),
+    ] {
+        let refusal = refused(session.simple_query(&format!("SELECT snowflake_new_public_key({call})")));
+        assert_refused_as(&refusal, sqlstate, &message);
+        assert!(!format!("{refusal:?}").contains("\\x"), "{refusal:?}");
+    }
+    execute(&mut session, "BEGIN ISOLATION LEVEL REPEATABLE READ");
+    let refusal = refused(session.simple_query("SELECT snowflake_new_public_key()"));
+    assert_eq!(refusal.sqlstate, "25001");
+    execute(&mut session, "ROLLBACK");
+
+    let any = ["-9223372036854775808", "-1", "0", "9223372036854775807"];
+    for id in any {
+        let token = session.value(&format!("SELECT snowflake_conceal('{id}', 'ord')"));
+        assert_eq!(reveal(&mut session, &token), Some(id.parse().unwrap()));
+    }
+    // Parameters and keys are in statements alone, which only the client's settings log.
+    let log = server.log_since(start);
+    assert!(log.contains("is not a public id") && !log.contains("000102030405"), "{log}");
+}
+
+#[test]
+fn an_index_and_a_generated_column_are_refused() {
+    let server = Server::drawing().start_with_extension();
+    let mut session = server.connect();
+    new_key(&mut session, "");
+    execute(&mut session, "CREATE TABLE t (id bigint)");
+    for statement in [
+        "CREATE INDEX ON t (snowflake_conceal(id, 'ord'))",
+        "ALTER TABLE t ADD COLUMN token text GENERATED ALWAYS AS (snowflake_conceal(id, 'ord')) STORED",
+    ] {
+        assert_eq!(refused(session.batch_execute(statement)).sqlstate, "42P17");
+    }
+}
+
+#[test]
+fn each_id_keeps_its_token_when_new_keys_are_made() {
+    let Some(server) = Server::drawing().start_frozen(noon()) else { return };
+    let mut session = server.connect();
+    let old = new_key(&mut session, KEY);
+    let first = session.draw();
+    let token = conceal(&mut session, first);
+    let mut tokens = vec![(first, token)];
+    for turn in 1..=3 {
+        new_key(&mut session, "");
+        let begins = newest_first_id(&mut session);
+        // The id before the new key's first one still has the former key's token.
+        tokens.push((begins - 1, conceal(&mut session, begins - 1)));
+        server.freeze_clock(noon() + turn * 11_000);
+        let id = session.draw();
+        assert!(id >= begins);
+        tokens.push((id, conceal(&mut session, id)));
+    }
+    for (id, token) in &tokens {
+        assert_eq!(conceal(&mut session, *id), *token);
+        assert_eq!(reveal(&mut session, token), Some(*id));
+    }
+    // A leaked key forges old ids only: its token of a later id is none.
+    let (last, _) = tokens.last().unwrap();
+    let mut other = server.connect_to("template1");
+    execute(&mut other, "CREATE EXTENSION snowflake_id");
+    assert_eq!(new_key(&mut other, KEY), old);
+    let forged = conceal(&mut other, *last);
+    assert_eq!(reveal(&mut other, &forged), Some(*last));
+    assert_eq!(reveal(&mut session, &forged), None);
+    let forged = conceal(&mut other, tokens[1].0);
+    assert_eq!(reveal(&mut session, &forged), Some(tokens[1].0));
+
+    // A key that is deleted takes its tokens along, and so does one for all ids.
+    execute(&mut session, &format!("DELETE FROM snowflake_public_keys WHERE fingerprint = '{old}'"));
+    assert_eq!(reveal(&mut session, &tokens[0].1), None);
+    assert_eq!(reveal(&mut session, &tokens[2].1), Some(tokens[2].0));
+    let refusal = refused(session.query("SELECT snowflake_conceal(0, 'ord')", &[]));
+    assert_refused_as(&refusal, "55000", "no key conceals ids before the first key's");
+    new_key(&mut session, "for_all => true");
+    for (id, token) in &tokens {
+        assert_eq!(reveal(&mut session, token), None);
+        let token = conceal(&mut session, *id);
+        assert_eq!(reveal(&mut session, &token), Some(*id));
+    }
+}
+
+/// The transactions have begun, and have used keys, before another session makes one. They see it
+/// before it begins, whatever their snapshot is.
+#[test]
+fn a_transaction_sees_a_new_key_before_it_begins() {
+    let Some(server) = Server::drawing().start_frozen(noon()) else { return };
+    let mut maker = server.connect();
+    new_key(&mut maker, KEY);
+    let mut levels = Vec::new();
+    for level in ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"] {
+        let mut session = server.connect();
+        execute(&mut session, &format!("BEGIN ISOLATION LEVEL {level}"));
+        let id = session.draw();
+        let token = conceal(&mut session, id);
+        levels.push((session, id, token));
+    }
+    new_key(&mut maker, "");
+    let begins = newest_first_id(&mut maker);
+    server.freeze_clock(noon() + 11_000);
+    let id = maker.draw();
+    assert!(id >= begins);
+    let token = conceal(&mut maker, id);
+    for (session, old_id, old_token) in &mut levels {
+        // A token of a key that the session does not know yet is tried again.
+        assert_eq!(reveal(session, &token), Some(id));
+        assert_eq!(conceal(session, id), token);
+        assert_eq!(conceal(session, *old_id), *old_token);
+        assert_eq!(reveal(session, old_token), Some(*old_id));
+        execute(session, "COMMIT");
+    }
+}
+
+/// As above, without a call of reveal in between, which reads the keys as well.
+#[test]
+fn a_transaction_conceals_a_new_id_with_the_new_key() {
+    let Some(server) = Server::drawing().start_frozen(noon()) else { return };
+    let mut maker = server.connect();
+    new_key(&mut maker, KEY);
+    let mut session = server.connect();
+    execute(&mut session, "BEGIN ISOLATION LEVEL REPEATABLE READ");
+    let id = session.draw();
+    conceal(&mut session, id);
+    new_key(&mut maker, "");
+    let begins = newest_first_id(&mut maker);
+    server.freeze_clock(noon() + 11_000);
+    for id in [begins, begins + 1, session.draw()] {
+        assert_eq!(conceal(&mut session, id), conceal(&mut maker, id));
+    }
+}
+
+#[test]
+fn a_key_that_is_rolled_back_is_forgotten() {
+    let server = Server::drawing().start_with_extension();
+    let mut session = server.connect();
+    // The first one, with its table.
+    execute(&mut session, "BEGIN");
+    new_key(&mut session, KEY);
+    assert_eq!(conceal(&mut session, 1), TOKEN_OF_1);
+    execute(&mut session, "ROLLBACK");
+    assert_eq!(refused(session.query("SELECT snowflake_conceal(1, 'ord')", &[])).sqlstate, "55000");
+    execute(&mut session, "BEGIN; SAVEPOINT s");
+    new_key(&mut session, KEY);
+    assert_eq!(reveal(&mut session, TOKEN_OF_1), Some(1));
+    execute(&mut session, "ROLLBACK TO s");
+    assert_eq!(reveal(&mut session, TOKEN_OF_1), None);
+    execute(&mut session, "COMMIT");
+
+    new_key(&mut session, KEY);
+    execute(&mut session, "BEGIN");
+    assert_eq!(conceal(&mut session, 1), TOKEN_OF_1);
+    execute(&mut session, "SAVEPOINT s");
+    new_key(&mut session, "for_all => true");
+    let token = conceal(&mut session, 1);
+    assert_ne!(token, TOKEN_OF_1);
+    assert_eq!(reveal(&mut session, &token), Some(1));
+    execute(&mut session, "ROLLBACK TO s");
+    assert_eq!(conceal(&mut session, 1), TOKEN_OF_1);
+    assert_eq!(reveal(&mut session, &token), None);
+    execute(&mut session, "COMMIT");
+    assert_eq!(conceal(&mut session, 1), TOKEN_OF_1);
+}
+
+#[test]
+fn a_transaction_that_keeps_a_new_key_for_too_long_is_refused() {
+    let Some(server) = Server::drawing().config("max_prepared_transactions", "2").start_frozen(noon()) else { return };
+    let mut session = server.connect();
+    // The first key conceals all ids, so it cannot come too late.
+    execute(&mut session, "BEGIN");
+    new_key(&mut session, KEY);
+    server.freeze_clock(noon() + 60_000);
+    execute(&mut session, "COMMIT");
+
+    execute(&mut session, "BEGIN");
+    new_key(&mut session, "");
+    server.freeze_clock(noon() + 64_000);
+    execute(&mut session, "COMMIT");
+    assert_eq!(session.value("SELECT count(*) FROM snowflake_public_keys"), "2");
+
+    execute(&mut session, "BEGIN");
+    new_key(&mut session, "");
+    server.freeze_clock(noon() + 70_000);
+    let refusal = refused(session.batch_execute("COMMIT"));
+    assert_refused_as(&refusal, "55000", "the transaction has kept a new key for too long");
+    assert_eq!(session.value("SELECT count(*) FROM snowflake_public_keys"), "2");
+
+    // One that was rolled back to a savepoint does not count.
+    execute(&mut session, "BEGIN; SAVEPOINT s");
+    new_key(&mut session, "");
+    execute(&mut session, "ROLLBACK TO s");
+    server.freeze_clock(noon() + 80_000);
+    execute(&mut session, "COMMIT");
+
+    execute(&mut session, "BEGIN");
+    new_key(&mut session, "");
+    let refusal = refused(session.batch_execute("PREPARE TRANSACTION 'key'"));
+    assert_refused_as(&refusal, "0A000", "cannot PREPARE a transaction that has made a key for public ids");
+    execute(&mut session, "ROLLBACK");
+}
+
+#[test]
+fn a_parallel_query_conceals_and_reveals() {
+    let server = Server::drawing().start_with_extension();
+    let mut session = server.connect();
+    new_key(&mut session, "");
+    execute(
+        &mut session,
+        "CREATE TABLE orders AS SELECT snowflake_next() AS id FROM generate_series(1, 20000);
+         ANALYZE orders;
+         SET parallel_setup_cost = 0; SET parallel_tuple_cost = 0; SET min_parallel_table_scan_size = 0;
+         SET max_parallel_workers_per_gather = 2",
+    );
+    let query = "SELECT count(*), count(DISTINCT snowflake_conceal(id, 'ord')) FROM orders \
+                 WHERE snowflake_reveal(snowflake_conceal(id, 'ord'), 'ord', true) = id";
+    let plan = explain(&mut session, "ANALYZE, TIMING OFF", query);
+    assert!(plan.contains("Workers Launched: 2"), "{plan}");
+    let row = session.query_one(query, &[]).unwrap();
+    assert_eq!((row.get::<_, i64>(0), row.get::<_, i64>(1)), (20_000, 20_000));
+}
+
+#[test]
+fn more_prefixes_than_are_kept_have_tokens_of_their_own() {
+    let server = Server::drawing().start_with_extension();
+    let mut session = server.connect();
+    new_key(&mut session, "");
+    let prefixes = "(SELECT 'p' || chr(97 + n / 10) || chr(97 + n % 10) AS prefix FROM generate_series(0, 199) n) p";
+    for _ in 0..2 {
+        let sql = format!("SELECT count(DISTINCT substr(snowflake_conceal(1, prefix), 5)) FROM {prefixes}");
+        assert_eq!(session.value(&sql), "200");
+        let sql =
+            format!("SELECT bool_and(snowflake_reveal(snowflake_conceal(1, prefix), prefix) = 1) FROM {prefixes}");
+        assert_eq!(session.value(&sql), "true");
+    }
+}
+
+#[test]
+fn only_the_owner_reads_and_makes_keys_whatever_the_default_privileges_are() {
+    let server = Server::drawing().start_with_extension();
+    let mut session = server.connect();
+    execute(
+        &mut session,
+        "CREATE ROLE \"any one\" LOGIN; CREATE ROLE maker LOGIN;
+         GRANT EXECUTE ON FUNCTION snowflake_new_public_key, snowflake_public_keys TO maker;
+         ALTER DEFAULT PRIVILEGES GRANT ALL ON TABLES TO \"any one\", PUBLIC",
+    );
+    let mut any_one = server.connect_as("any one");
+    for call in ["snowflake_new_public_key()", "snowflake_public_keys()"] {
+        assert_eq!(refused(any_one.query(&format!("SELECT {call}"), &[])).sqlstate, "42501");
+    }
+    let mut maker = server.connect_as("maker");
+    new_key(&mut maker, KEY);
+    for session in [&mut any_one, &mut maker] {
+        assert_eq!(conceal(session, 1), TOKEN_OF_1);
+        assert_eq!(reveal(session, TOKEN_OF_1), Some(1));
+        for statement in ["TABLE snowflake_public_keys", "DELETE FROM snowflake_public_keys"] {
+            assert_eq!(refused(session.batch_execute(statement)).sqlstate, "42501");
+        }
+    }
+    // What one who may run the function gets makes the same keys elsewhere.
+    new_key(&mut maker, "");
+    let statements: Vec<String> =
+        maker.query("SELECT snowflake_public_keys()", &[]).unwrap().iter().map(|row| row.get(0)).collect();
+    let keys = "SELECT string_agg(concat_ws(' ', fingerprint, first_id, key), ',' ORDER BY first_id) \
+                FROM snowflake_public_keys";
+    let mut other = server.connect_to("template1");
+    execute(&mut other, "CREATE EXTENSION snowflake_id");
+    for _ in 0..2 {
+        execute(&mut other, &statements.join("\n"));
+        assert_eq!(other.value(keys), session.value(keys));
+    }
+    assert_eq!(statements.len(), 2);
+}
+
+/// Whoever makes the table first would know the keys.
+#[test]
+fn a_table_that_another_role_has_made_is_not_read() {
+    let server = Server::drawing().start_with_extension();
+    let mut session = server.connect();
+    execute(&mut session, "CREATE ROLE other LOGIN; GRANT CREATE ON SCHEMA public TO other");
+    let mut other = server.connect_as("other");
+    execute(
+        &mut other,
+        &format!(
+            "CREATE TABLE snowflake_public_keys (fingerprint text, first_id bigint, created_at timestamptz, key bytea);
+             INSERT INTO snowflake_public_keys VALUES ('', -9223372036854775808, now(), {KEY})"
+        ),
+    );
+    for call in ["conceal(1, 'ord')", "reveal('x', 'ord')", "new_public_key()", "public_keys()"] {
+        let refusal = refused(session.query(&format!("SELECT snowflake_{call}"), &[]));
+        assert_refused_as(&refusal, "55000", "table \"snowflake_public_keys\" was not made by the extension");
+    }
+    execute(&mut session, "ALTER TABLE snowflake_public_keys OWNER TO CURRENT_USER");
+    execute(&mut session, "ALTER TABLE snowflake_public_keys ADD COLUMN note text, DROP COLUMN fingerprint");
+    assert_eq!(conceal(&mut session, 1), TOKEN_OF_1);
+    for change in ["ALTER COLUMN first_id TYPE numeric", "DROP COLUMN key", "RENAME COLUMN key TO secret"] {
+        execute(&mut session, &format!("BEGIN; ALTER TABLE snowflake_public_keys {change}"));
+        let refusal = refused(session.query("SELECT snowflake_conceal(1, 'ord')", &[]));
+        assert_eq!(refusal.sqlstate, "55000", "{change}");
+        execute(&mut session, "ROLLBACK");
+    }
+}
+
+#[test]
+fn of_two_sessions_that_make_the_first_key_one_succeeds() {
+    let server = Server::drawing().start_with_extension();
+    let mut session = server.connect();
+    execute(&mut session, "BEGIN");
+    new_key(&mut session, KEY);
+    let other = Running::start(server.connect(), "SELECT 1::bigint FROM snowflake_new_public_key()");
+    server.wait_until_locked(other.pid);
+    execute(&mut session, "COMMIT");
+    assert_eq!(refused(other.end().1).sqlstate, "23505");
+    assert_eq!(session.value("SELECT count(*) FROM snowflake_public_keys"), "1");
+
+    // Later ones wait for each other, and the second one begins after the first.
+    execute(&mut session, "BEGIN");
+    new_key(&mut session, "");
+    let other =
+        Running::start(server.connect(), "SELECT 1::bigint FROM snowflake_new_public_key(first_id => 9e18::bigint)");
+    server.wait_until_locked(other.pid);
+    execute(&mut session, "COMMIT");
+    other.end().1.unwrap();
+    assert_unique(&session.ids("SELECT first_id FROM snowflake_public_keys").unwrap());
+    assert_eq!(session.value("SELECT count(*) FROM snowflake_public_keys"), "3");
+}
+
+#[test]
+fn postgrests_domain_shows_and_reads_tokens() {
+    let server = Server::drawing().start_with_extension();
+    let mut session = server.connect();
+    new_key(&mut session, KEY);
+    execute(&mut session, "CREATE SCHEMA \"an api\"; SELECT snowflake_public_domain('\"an api\".order_id', 'ord')");
+    execute(&mut session, "SELECT snowflake_public_domain('order_id', 'ord')");
+    for schema in ["\"an api\"", "public"] {
+        let domain = format!("{schema}.order_id");
+        assert_eq!(session.value(&format!("SELECT {schema}.json(1::{domain})")), format!("\"{TOKEN_OF_1}\""));
+        for of in ["text", "json"] {
+            let quote = if of == "json" { "\"" } else { "" };
+            let call = format!("{domain}('{quote}{TOKEN_OF_1}{quote}'::{of})");
+            assert_eq!(found(&mut session, &call).as_deref(), Some("1"));
+        }
+        assert_eq!(found(&mut session, &format!("{domain}('x'::text)")), None);
+        assert_eq!(refused(session.query(&format!("SELECT {domain}('\"x\"'::json)"), &[])).sqlstate, "22023");
+        let casts =
+            "SELECT count(*) FROM pg_cast WHERE 'DOMAIN'::regtype IN (castsource, casttarget) AND castcontext = 'i'";
+        assert_eq!(session.value(&casts.replace("DOMAIN", &domain)), "3");
+    }
+    let refusal = refused(session.query("SELECT snowflake_public_domain('other', 'Ord')", &[]));
+    assert_refused_as(&refusal, "22023", "\"Ord\" is not a prefix of public ids");
+}
+
+/// Statistics of statements and the text of functions show neither keys nor ids.
+#[test]
+fn a_session_whose_parameters_are_logged_logs_the_token_and_not_the_id() {
+    let server = Server::drawing().config("log_min_duration_statement", "0").start_with_extension();
+    let mut session = server.connect();
+    new_key(&mut session, KEY);
+    let id = session.draw();
+    let token = conceal(&mut session, id);
+    let start = server.log_length();
+    let mut client = server.connection().connect(NoTls).unwrap();
+    client.query("SELECT snowflake_reveal($1, 'ord', true) IS NULL", &[&token]).unwrap();
+    let log = server.log_since(start);
+    assert!(log.contains(&token) && !log.contains(&id.to_string()), "{log}");
+}
