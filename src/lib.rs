@@ -18,6 +18,9 @@
 //!   |
 //! partitions         * the locks under which an old partition is dropped
 //!   |
+//! widen/               integer columns become bigint while sessions use them
+//!   trigger            the trigger that keeps the wide column equal to the narrow one
+//!   |
 //! convert            * tables' columns become snowflake columns, or draw from a tag
 //!   |
 //! locks              * how a transaction locks tables that others use, and they pass meanwhile
@@ -102,6 +105,7 @@ mod postgres;
 mod settings;
 mod shared;
 mod time;
+mod widen;
 
 ::pgrx::pg_module_magic!(name, version);
 
