@@ -1,5 +1,5 @@
 -- What the user should know before the first step, a line for each.
-SELECT note::cstring
+SELECT notes.note::cstring
 FROM (
     SELECT 1, name, format('%s: column %s becomes the last one, so check each INSERT and COPY without a list of columns, SELECT *, and uses of the row type', name,
                            string_agg(quote_ident(attname), ', ' ORDER BY place))
@@ -24,4 +24,4 @@ FROM (
     FROM col JOIN pg_publication p ON puballtables OR EXISTS (SELECT FROM pg_publication_rel WHERE prpubid = p.oid AND prrelid = rel AND prattrs IS NULL)
                                       OR EXISTS (SELECT FROM pg_publication_namespace WHERE pnpubid = p.oid AND pnnspid = relnamespace)
 ) AS notes (number, name, note)
-ORDER BY number, name, note
+ORDER BY number, name, notes.note

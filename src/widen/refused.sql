@@ -5,7 +5,7 @@ WITH narrow AS (
     SELECT rel, att, attname, c.*
     FROM unnest($1, $2) AS narrow (rel, att) JOIN pg_attribute ON attrelid = rel AND attnum = att JOIN pg_class c ON c.oid = rel
 )
-SELECT reason::text::cstring, rel::regclass::text::cstring, object::text::cstring
+SELECT refused.reason::text::cstring, refused.rel::regclass::text::cstring, refused.object::text::cstring
 FROM (
     SELECT 'partitions', rel, attname::text FROM narrow WHERE relkind = 'p' OR relispartition
   UNION ALL
@@ -36,5 +36,5 @@ FROM (
                   AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
                   AND mode NOT IN ('AccessShareLock', 'RowShareLock'))
 ) AS refused (reason, rel, object)
-GROUP BY rel, reason, object
-ORDER BY rel, reason, object
+GROUP BY refused.rel, refused.reason, refused.object
+ORDER BY refused.rel, refused.reason, refused.object

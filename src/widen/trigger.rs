@@ -110,3 +110,10 @@ pub unsafe extern "C-unwind" fn snowflake_widen_keep(fcinfo: pg_sys::FunctionCal
         Datum::from(row)
     }
 }
+
+/// Tells PostgreSQL the calling convention of the function above, as PG_FUNCTION_INFO_V1 does in C.
+#[unsafe(no_mangle)]
+pub extern "C" fn pg_finfo_snowflake_widen_keep() -> &'static pg_sys::Pg_finfo_record {
+    const V1: pg_sys::Pg_finfo_record = pg_sys::Pg_finfo_record { api_version: 1 };
+    &V1
+}
