@@ -105,6 +105,7 @@ BEGIN
     IF NOT snowflake_plan.widen_is_owner(relation) THEN
         RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege', MESSAGE = format('must be owner of table %s', relation);
     END IF;
+    DELETE FROM snowflake_plan.widen_progress p WHERE NOT EXISTS (SELECT FROM pg_class c WHERE c.oid = p.relation);
     INSERT INTO snowflake_plan.widen_progress AS p VALUES (relation, pg_relation_filenode(relation), size, 0, 0, clock_timestamp(), clock_timestamp(), 0)
     ON CONFLICT ON CONSTRAINT widen_progress_pkey DO UPDATE
     SET filenode = excluded.filenode, blocks = excluded.blocks, rows = 0, started = excluded.started, updated = excluded.updated,
@@ -234,6 +235,13 @@ DECLARE
 BEGIN
     LOOP
         COMMIT;
+        -- Otherwise what others have committed before the lock may stay unseen.
+        IF pg_catalog.current_setting('transaction_isolation') OPERATOR(pg_catalog.!~~) 'read %' THEN
+            RAISE EXCEPTION USING ERRCODE = 'active_sql_transaction',
+                MESSAGE = pg_catalog.format('cannot widen a column in a transaction with isolation level "%s"',
+                    pg_catalog.current_setting('transaction_isolation')),
+                HINT = 'Set "default_transaction_isolation" to READ COMMITTED.';
+        END IF;
         EXECUTE 'SELECT ' OPERATOR(pg_catalog.||) unless INTO is_done;
         IF is_done THEN
             RETURN;

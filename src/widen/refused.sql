@@ -9,6 +9,12 @@ SELECT refused.reason::text::cstring, refused.rel::regclass::text::cstring, refu
 FROM (
     SELECT 'partitions', rel, attname::text FROM narrow WHERE relkind = 'p' OR relispartition
   UNION ALL
+    -- A wide column of such a table that refers to this one.
+    SELECT 'partitions', conrelid, key.attname
+    FROM narrow JOIN pg_constraint ON contype = 'f' AND confrelid = rel AND att = ANY (confkey)
+         JOIN pg_class r ON r.oid = conrelid AND (r.relkind = 'p' OR r.relispartition)
+         JOIN pg_attribute key ON key.attrelid = conrelid AND key.attnum = conkey[array_position(confkey, att)]
+  UNION ALL
     SELECT 'inheritance', rel, attname FROM narrow
     WHERE relkind = 'r' AND NOT relispartition AND EXISTS (SELECT FROM pg_inherits WHERE rel IN (inhrelid, inhparent))
   UNION ALL

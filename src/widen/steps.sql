@@ -16,7 +16,9 @@
                     FROM unnest(confdelsetcols) WITH ORDINALITY AS key (att, n) JOIN pg_attribute a ON attrelid = conrelid AND attnum = key.att
                          LEFT JOIN col ON col.rel = conrelid AND col.att = key.att) || ')' AS set_columns
     FROM pg_constraint f
-    WHERE contype = 'f' AND EXISTS (SELECT FROM col WHERE col.rel = conrelid AND col.att = ANY (conkey)
+    -- Those of the parts of a partitioned table that is referred to follow the first one.
+    WHERE contype = 'f' AND conparentid = 0
+          AND EXISTS (SELECT FROM col WHERE col.rel = conrelid AND col.att = ANY (conkey)
                                                           OR col.rel = confrelid AND col.att = ANY (confkey))
 ),
      action (code, action) AS (VALUES ('r', 'RESTRICT'), ('c', 'CASCADE'), ('n', 'SET NULL'), ('d', 'SET DEFAULT')),
@@ -75,6 +77,21 @@
                           AND d.refclassid = 'pg_class'::regclass AND d.refobjid = stxrelid AND d.refobjsubid = ANY (g.generated))
 ),
      tables AS (SELECT rel, name, min(place) AS place, format('{%s}', to_json(name)) AS list FROM col GROUP BY rel, name),
+     -- What was built for objects that have been dropped since.
+     orphan AS (
+    SELECT 1 AS number, i.indexrelid AS oid, format('DROP INDEX %I.%I', nspname, x.relname) AS statement
+    FROM kept JOIN col ON col.rel = kept.rel AND col.att = kept.att JOIN pg_index i ON i.indrelid = kept.rel JOIN pg_class x ON x.oid = i.indexrelid
+    WHERE x.relname LIKE 'snowflake\_widen\_%' AND x.relname NOT IN (SELECT helper FROM idx)
+          AND (kept.wide_att = ANY (i.indkey) OR concat(i.indexprs::text, i.indpred::text) ~ format(':varattno %s ', kept.wide_att))
+  UNION
+    SELECT 0, k.oid, format('ALTER TABLE %I.%I DROP CONSTRAINT %I', n.nspname, r.relname, conname)
+    FROM kept JOIN col ON col.rel = kept.rel AND col.att = kept.att
+         JOIN pg_constraint k ON k.conrelid = kept.rel AND kept.wide_att = ANY (conkey) OR k.confrelid = kept.rel AND kept.wide_att = ANY (confkey)
+         JOIN pg_class r ON r.oid = conrelid JOIN pg_namespace n ON n.oid = r.relnamespace
+    WHERE contype IN ('c', 'f') AND conname LIKE 'snowflake\_widen\_%'
+          AND conname NOT IN (SELECT helper FROM new_fk UNION ALL SELECT helper FROM chk UNION ALL SELECT equal FROM own
+                              UNION ALL SELECT not_null FROM own)
+),
      not_null_names AS (
     SELECT own.rel, own.att, conname FROM own JOIN pg_constraint ON conrelid = own.rel AND contype = 'n' AND conkey[1] = own.att
 ),
@@ -147,6 +164,10 @@
            format('SELECT pg_catalog.setval(%L, last_value, is_called) FROM %s.%I', format('%s.snowflake_widen_%s', seq_schema, seq), seq_schema, seq_name), NULL
     FROM seq WHERE is_identity
   UNION ALL
+    SELECT 4, 36, oid::bigint, number, NULL, statement, NULL FROM orphan WHERE number = 0
+  UNION ALL
+    SELECT 4, 37, oid::bigint, number, NULL, statement, NULL FROM orphan WHERE number = 1
+  UNION ALL
     SELECT 4, 40, min(place), 0, NULL, format('ALTER TABLE %s %s', name, string_agg(format('DROP COLUMN %I', attname), ', ' ORDER BY place)), NULL FROM col GROUP BY name
   UNION ALL
     SELECT 4, 41, place, 0, NULL, format('ALTER TABLE %s RENAME COLUMN %I TO %I', name, wide, attname), NULL FROM col
@@ -182,7 +203,10 @@
     FROM col JOIN pg_attribute a ON a.attrelid = rel AND a.attnum = att, LATERAL (
         SELECT 1, format('ALTER TABLE %s ALTER COLUMN %I SET STATISTICS %s', name, col.attname, attstattarget) WHERE attstattarget >= 0
       UNION ALL
-        SELECT 2, format('ALTER TABLE %s ALTER COLUMN %I SET (%s)', name, col.attname, array_to_string(attoptions, ', ')) WHERE attoptions IS NOT NULL
+        SELECT 2, format('ALTER TABLE %s ALTER COLUMN %I SET (%s)', name, col.attname, options)
+        -- pg_attver is PostgreSQL's own option, which it does not accept back.
+        FROM (SELECT string_agg(option, ', ') FROM unnest(attoptions) AS option WHERE option NOT LIKE 'pg_attver=%') AS kept (options)
+        WHERE options IS NOT NULL
       UNION ALL
         SELECT 3, format('COMMENT ON COLUMN %s.%I IS %L', name, col.attname, description)
         FROM pg_description WHERE classoid = 'pg_class'::regclass AND objoid = rel AND objsubid = att
