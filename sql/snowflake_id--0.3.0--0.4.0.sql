@@ -163,6 +163,24 @@ BEGIN
                         changes, format('(%s,0)', begins), format('(%s,0)', upto), differs);
 END $$;
 
+-- Refuses the switch if an index of a table has not been built, or a constraint not been validated.
+CREATE FUNCTION snowflake_plan.widen_require(relation regclass, indexes text[], constraints text[]) RETURNS void
+STABLE STRICT PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    missing text;
+BEGIN
+    SELECT string_agg(name, E'\n' ORDER BY name) INTO missing
+    FROM (SELECT format('index %I', n) FROM unnest(indexes) AS n
+          WHERE NOT EXISTS (SELECT FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid WHERE indrelid = relation AND relname = n AND indisvalid)
+        UNION ALL
+          SELECT format('constraint %I', n) FROM unnest(constraints) AS n
+          WHERE NOT EXISTS (SELECT FROM pg_constraint WHERE conrelid = relation AND conname = n AND convalidated)) AS m (name);
+    IF missing IS NOT NULL THEN
+        RAISE EXCEPTION USING ERRCODE = 'object_in_use', MESSAGE = format('table %s is not ready for the switch of snowflake_widen()', relation),
+            DETAIL = missing, HINT = 'Run the statements of the phase "build" again.';
+    END IF;
+END $$;
+
 -- Half of deadlock_timeout, and half a second at most, so that a wait ends before PostgreSQL ends
 -- another session because of a deadlock.
 CREATE FUNCTION snowflake_plan.widen_patience() RETURNS text
@@ -301,6 +319,8 @@ COMMENT ON FUNCTION snowflake_plan.widen_forget(regclass) IS
     'forget how far snowflake_widen_fill() has come';
 COMMENT ON FUNCTION snowflake_plan.widen_turn(regclass, integer) IS
     'the next batch of snowflake_widen_fill()';
+COMMENT ON FUNCTION snowflake_plan.widen_require(regclass, text[], text[]) IS
+    'refuse the switch of snowflake_widen() if an index or a constraint is missing';
 COMMENT ON FUNCTION snowflake_plan.widen_patience() IS
     'how long a step of snowflake_widen() waits for a lock';
 COMMENT ON PROCEDURE snowflake_widen_fill(regclass, integer, interval) IS

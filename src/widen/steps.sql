@@ -20,6 +20,8 @@
     WHERE contype = 'f' AND conparentid = 0
           AND EXISTS (SELECT FROM col WHERE col.rel = conrelid AND col.att = ANY (conkey)
                                                           OR col.rel = confrelid AND col.att = ANY (confkey))
+          AND NOT EXISTS (SELECT FROM kept WHERE kept.rel = conrelid AND kept.wide_att = ANY (conkey)
+                                                 OR kept.rel = confrelid AND kept.wide_att = ANY (confkey))
 ),
      action (code, action) AS (VALUES ('r', 'RESTRICT'), ('c', 'CASCADE'), ('n', 'SET NULL'), ('d', 'SET DEFAULT')),
      new_fk AS (
@@ -77,7 +79,8 @@
                           AND d.refclassid = 'pg_class'::regclass AND d.refobjid = stxrelid AND d.refobjsubid = ANY (g.generated))
 ),
      tables AS (SELECT rel, name, min(place) AS place, format('{%s}', to_json(name)) AS list FROM col GROUP BY rel, name),
-     -- What was built for objects that have been dropped since.
+     -- What was built for objects that have been dropped since, and what another widening has built
+     -- with a narrow column, which it builds anew.
      orphan AS (
     SELECT 1 AS number, i.indexrelid AS oid, format('DROP INDEX %I.%I', nspname, x.relname) AS statement
     FROM kept JOIN col ON col.rel = kept.rel AND col.att = kept.att JOIN pg_index i ON i.indrelid = kept.rel JOIN pg_class x ON x.oid = i.indexrelid
@@ -91,6 +94,13 @@
     WHERE contype IN ('c', 'f') AND conname LIKE 'snowflake\_widen\_%'
           AND conname NOT IN (SELECT helper FROM new_fk UNION ALL SELECT helper FROM chk UNION ALL SELECT equal FROM own
                               UNION ALL SELECT not_null FROM own)
+  UNION
+    SELECT 0, k.oid, format('ALTER TABLE %I.%I DROP CONSTRAINT %I', n.nspname, r.relname, conname)
+    FROM col JOIN pg_constraint k ON k.conrelid = col.rel AND col.att = ANY (conkey) OR k.confrelid = col.rel AND col.att = ANY (confkey)
+         JOIN pg_class r ON r.oid = conrelid JOIN pg_namespace n ON n.oid = r.relnamespace
+    WHERE contype = 'f' AND conname LIKE 'snowflake\_widen\_%'
+          AND EXISTS (SELECT FROM kept WHERE kept.rel = conrelid AND kept.wide_att = ANY (conkey)
+                                             OR kept.rel = confrelid AND kept.wide_att = ANY (confkey))
 ),
      not_null_names AS (
     SELECT own.rel, own.att, conname FROM own JOIN pg_constraint ON conrelid = own.rel AND contype = 'n' AND conkey[1] = own.att
@@ -141,6 +151,12 @@
     SELECT 3, 5, place, 0, format('collect statistics of %s', name), format('ANALYZE %s;', name), format('%s: SHARE UPDATE EXCLUSIVE', name) FROM tables
   UNION ALL
     -- The switch. What depends on the columns is dropped before (11), and created after (90).
+    SELECT 4, 29, t.place, 0, NULL,
+           format('SELECT snowflake_plan.widen_require(%L, %L, %L)', t.name, ARRAY(SELECT helper FROM idx WHERE idx.name = t.name ORDER BY 1),
+                  ARRAY(SELECT con FROM added a WHERE a.name = t.name AND is_validated AND suffix = ''
+                        UNION ALL SELECT helper FROM new_fk f WHERE f.name = t.name AND convalidated AND is_unenforced IS NOT TRUE ORDER BY 1)), NULL
+    FROM tables t
+  UNION ALL
     SELECT 4, 30, place, 0, NULL, format('DROP TRIGGER IF EXISTS %I ON %s', '~' || wide, name), NULL FROM col
   UNION ALL
     SELECT 4, 31, oid::bigint, 0, NULL, format('ALTER TABLE %s DROP CONSTRAINT %I', name, conname), NULL FROM fk

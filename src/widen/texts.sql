@@ -9,6 +9,10 @@
          JOIN pg_class x ON x.oid = i.indexrelid JOIN pg_am am ON am.oid = x.relam
     WHERE EXISTS (SELECT FROM col WHERE col.rel = t.rel AND (col.att = ANY (i.indkey)
                       OR concat(i.indexprs::text, i.indpred::text) ~ format(':varattno %s ', col.att)))
+          -- Another widening builds its own anew.
+          AND NOT (x.relname LIKE 'snowflake\_widen\_%'
+                   AND EXISTS (SELECT FROM kept WHERE kept.rel = i.indrelid
+                               AND (kept.wide_att = ANY (i.indkey) OR concat(i.indexprs::text, i.indpred::text) ~ format(':varattno %s ', kept.wide_att))))
 ),
      head AS (
     SELECT idx.*, pg_get_indexdef(indexrelid) AS definition,
