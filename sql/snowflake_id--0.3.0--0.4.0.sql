@@ -241,8 +241,8 @@ BEGIN
     END LOOP;
 END $$;
 
--- Runs the statements of a step in one transaction, under locks that are taken at one moment, unless
--- an expression is true by then. Tries again what fails because of a lock.
+-- Runs the statements of a step in one transaction, under locks that are taken at one moment,
+-- unless an expression is true by then. Tries again what fails because of a lock.
 CREATE PROCEDURE snowflake_plan.widen_step(unless text, relations text, statements text[], exclusive boolean DEFAULT true)
 LANGUAGE plpgsql AS $$
 DECLARE

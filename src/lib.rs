@@ -20,6 +20,8 @@
 //!   |
 //! widen/               integer columns become bigint while sessions use them
 //!   trigger            the trigger that keeps the wide column equal to the narrow one
+//!   names            * an expression of a column, with another column in its place
+//!   unwidenable      * the errors of that
 //!   |
 //! convert            * tables' columns become snowflake columns, or draw from a tag
 //!   |

@@ -128,7 +128,8 @@ impl Plan {
         let (mut objects, mut texts) = (Vec::new(), Vec::new());
         for row in database.ask(with_columns!("texts.sql"), &self.arguments()) {
             let [object, table] = [1, 2].map(|number| given::<Oid>(&row, number));
-            let of_table: Vec<_> = names.iter().filter(|(rel, _)| *rel == table).map(|(_, name)| name.clone()).collect();
+            let of_table: Vec<_> =
+                names.iter().filter(|(rel, _)| *rel == table).map(|(_, name)| name.clone()).collect();
             let (renamed, count) = names::replace(given::<CString>(&row, 3).to_bytes(), &of_table);
             if count == given::<i64>(&row, 4) {
                 objects.push(object);
@@ -228,8 +229,10 @@ impl Plan {
                 b")",
             ]
             .concat();
-            let statements: Vec<_> =
-                std::iter::once(&expect[..]).chain(self.switch()).map(|statement| [b"    ", &literal(statement)[..]].concat()).collect();
+            let statements: Vec<_> = std::iter::once(&expect[..])
+                .chain(self.switch())
+                .map(|statement| [b"    ", &literal(statement)[..]].concat())
+                .collect();
             let call = [
                 b"CALL snowflake_plan.widen_step(",
                 &literal(unless.to_bytes())[..],
@@ -241,7 +244,12 @@ impl Plan {
             ]
             .concat();
             let locks = [&locked[..], b": ACCESS EXCLUSIVE, for a moment"].concat();
-            rows.push([phase(4), Some(b"put the new columns in the place of the old ones".to_vec()), Some(call), Some(locks)]);
+            rows.push([
+                phase(4),
+                Some(b"put the new columns in the place of the old ones".to_vec()),
+                Some(call),
+                Some(locks),
+            ]);
         }
         let tables = database.ask(with_holders!("tables.sql"), &pairs(&[self.target.column]));
         for row in tables {
@@ -305,7 +313,11 @@ pub fn widen_back(relation: Oid, attribute: &CStr) -> Result<Vec<Row>, Unwidenab
             .collect();
         let rows = database.ask(with_kept!("back.sql"), &pairs(&narrow));
         let texts = |row: &_| [2, 3, 4].map(|number| value::<CString>(row, number).map(|text| bytes(&text)));
-        Ok(rows.iter().map(texts).map(|[step, statement, locks]| [Some(b"way back".to_vec()), step, statement, locks]).collect())
+        Ok(rows
+            .iter()
+            .map(texts)
+            .map(|[step, statement, locks]| [Some(b"way back".to_vec()), step, statement, locks])
+            .collect())
     })
 }
 
@@ -317,7 +329,11 @@ pub fn expect(relation: Oid, attribute: &CStr, fingerprint: &[u8]) -> Result<(),
     let named = NamedColumn { relation, attribute: attribute.to_owned() };
     in_database(c"snowflake_plan.widen_expect()", |database| {
         let plan = Plan::make(database, &named, true)?;
-        if plan.fingerprint().as_bytes() == fingerprint { Ok(()) } else { Err(Unwidenable::Outdated(plan.target.table_name)) }
+        if plan.fingerprint().as_bytes() == fingerprint {
+            Ok(())
+        } else {
+            Err(Unwidenable::Outdated(plan.target.table_name))
+        }
     })
 }
 

@@ -1,7 +1,12 @@
 -- $4 the objects whose texts name such columns, $5 these texts with the wide columns: all steps, in
 -- order. For each: the phase, what it does, the statement, the locks. Those of the switch are parts
 -- of one statement, and have no semicolon.
-,    version AS (SELECT current_setting('server_version_num')::integer AS version),
+,    -- For names: the columns of each table that this call widens. Another one may widen others.
+     listed AS (
+    SELECT rel, CASE WHEN length(list) > 12 THEN left(md5(list), 12) ELSE list END AS list
+    FROM (SELECT rel, string_agg(att::text, '_' ORDER BY att) AS list FROM col GROUP BY rel) AS l
+),
+     version AS (SELECT current_setting('server_version_num')::integer AS version),
      fk AS (
     SELECT f.*, to_jsonb(f) ->> 'conenforced' = 'false' AS is_unenforced,
            (SELECT format('%I.%I', nspname, relname) FROM pg_class r JOIN pg_namespace n ON n.oid = relnamespace WHERE r.oid = conrelid) AS name,
@@ -25,7 +30,7 @@
 ),
      action (code, action) AS (VALUES ('r', 'RESTRICT'), ('c', 'CASCADE'), ('n', 'SET NULL'), ('d', 'SET DEFAULT')),
      new_fk AS (
-    SELECT fk.*, 'snowflake_widen_' || oid AS helper,
+    SELECT fk.*, concat('snowflake_widen_', oid, '_', (SELECT list FROM listed WHERE rel = conrelid), '_', (SELECT list FROM listed WHERE rel = confrelid)) AS helper,
            concat('FOREIGN KEY (', keys, ') REFERENCES ', ref, ' (', refs, ')', CASE confmatchtype WHEN 'f' THEN ' MATCH FULL' END,
                   ' ON UPDATE ' || (SELECT action FROM action WHERE code = confupdtype::text),
                   ' ON DELETE ' || (SELECT action || coalesce(set_columns, '') FROM action WHERE code = confdeltype::text),
@@ -35,13 +40,13 @@
      renamed AS (SELECT * FROM unnest($4, $5) AS renamed (oid, definition)),
      idx AS (
     SELECT i.*, x.relname AS index_name, k.oid AS con, k.conname, k.contype, k.condeferrable, k.condeferred, renamed.definition,
-           'snowflake_widen_' || i.indexrelid AS helper, t.name, t.nspname
+           concat('snowflake_widen_', i.indexrelid, '_', (SELECT list FROM listed WHERE listed.rel = i.indrelid)) AS helper, t.name, t.nspname
     FROM renamed JOIN pg_index i ON i.indexrelid = renamed.oid JOIN pg_class x ON x.oid = i.indexrelid
          JOIN (SELECT DISTINCT rel, name, nspname FROM col) AS t ON t.rel = i.indrelid
          LEFT JOIN pg_constraint k ON k.conindid = i.indexrelid AND k.contype IN ('p', 'u') AND k.conrelid = i.indrelid
 ),
      chk AS (
-    SELECT k.*, renamed.definition, 'snowflake_widen_' || k.oid AS helper, t.name, to_jsonb(k) ->> 'conenforced' = 'false' AS is_unenforced
+    SELECT k.*, renamed.definition, concat('snowflake_widen_', k.oid, '_', (SELECT list FROM listed WHERE listed.rel = conrelid)) AS helper, t.name, to_jsonb(k) ->> 'conenforced' = 'false' AS is_unenforced
     FROM renamed JOIN pg_constraint k ON k.oid = renamed.oid JOIN (SELECT DISTINCT rel, name FROM col) AS t ON t.rel = conrelid
 ),
      -- Constraints of snowflake_widen() itself, by the wide column's number in its name: that both

@@ -39,7 +39,8 @@ impl From<Busy> for Unwidenable {
 
 /// The report of a refusal of `refused.sql`.
 fn of_table(reason: &str, table: &str, object: &str) -> Report {
-    let is_no = |what: &str| Report::new(ERRCODE_INVALID_TABLE_DEFINITION, format!("cannot widen column \"{object}\": {what}"));
+    let is_no =
+        |what: &str| Report::new(ERRCODE_INVALID_TABLE_DEFINITION, format!("cannot widen column \"{object}\": {what}"));
     match reason {
         "partitions" => is_no(&format!("table {table} is partitioned or a partition"))
             .hint("Use snowflake_convert() with rewrite => true, which locks the table while it is rewritten."),

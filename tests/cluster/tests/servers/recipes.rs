@@ -42,7 +42,8 @@ fn a_large_table_and_what_refers_to_it_are_widened_while_sessions_write() {
         if number == 0 {
             let before = definitions(&mut client);
             wait_until("the others", || rounds.load(Ordering::Relaxed) > 20);
-            let call = "SELECT statement FROM snowflake_widen('visits', 'id') WHERE phase IN ('prepare', 'fill', 'build')";
+            let call =
+                "SELECT statement FROM snowflake_widen('visits', 'id') WHERE phase IN ('prepare', 'fill', 'build')";
             for statement in client.query(call, &[]).unwrap() {
                 client.batch_execute(statement.get(0)).unwrap();
             }

@@ -128,14 +128,17 @@ fn a_schema_with_every_kind_of_object_is_what_it_would_be_if_it_had_been_written
         let all = steps(&mut session, call);
         assert_eq!(before, catalogs(&mut session), "the call itself changes nothing");
         let order: Vec<_> = all.iter().map(|step| step.phase.as_str()).collect();
-        let place = |phase| ["prepare", "fill", "build", "switch", "clean up"].iter().position(|p| *p == phase).unwrap();
+        let place =
+            |phase| ["prepare", "fill", "build", "switch", "clean up"].iter().position(|p| *p == phase).unwrap();
         assert!(order.is_sorted_by_key(|phase| place(*phase)), "{order:?}");
         run(&mut session, &all);
         assert_eq!(in_phases(&steps(&mut session, call), &TO_SWITCH).count(), 0, "nothing is left to do");
     }
     assert_same(&database.dump(), &wanted, &[]);
     // The identity goes on, and so does the sequence.
-    session.batch_execute("INSERT INTO app.tree (up) VALUES (7); INSERT INTO app.visits (page) VALUES ('new')").unwrap();
+    session
+        .batch_execute("INSERT INTO app.tree (up) VALUES (7); INSERT INTO app.visits (page) VALUES ('new')")
+        .unwrap();
     assert_eq!(session.value("SELECT max(id) > 11 FROM app.tree"), "true");
     assert_eq!(session.value("SELECT max(id) FROM app.visits"), "3001");
     session.batch_execute("INSERT INTO app.visits (id, page) VALUES (3000000000, 'far')").unwrap();
@@ -146,8 +149,10 @@ fn a_schema_with_every_kind_of_object_is_what_it_would_be_if_it_had_been_written
 
 #[test]
 fn a_table_goes_to_ids_in_one_go() {
-    let database = Database::with("CREATE TABLE app.t (id serial PRIMARY KEY); CREATE TABLE app.u (t integer REFERENCES app.t);
-        INSERT INTO app.t SELECT FROM generate_series(1, 10); INSERT INTO app.u SELECT 3");
+    let database = Database::with(
+        "CREATE TABLE app.t (id serial PRIMARY KEY); CREATE TABLE app.u (t integer REFERENCES app.t);
+        INSERT INTO app.t SELECT FROM generate_series(1, 10); INSERT INTO app.u SELECT 3",
+    );
     let mut session = database.connect();
     let all = steps(&mut session, "snowflake_widen('app.t', 'id', true)");
     run(&mut session, &all);
@@ -194,7 +199,8 @@ fn sessions_that_write_meanwhile_lose_nothing() {
                     ))
                 }
                 (3, _) => session.batch_execute(&format!(
-                    "UPDATE app.clicks SET former = visit WHERE number = {}", 1 + random.below(5000)
+                    "UPDATE app.clicks SET former = visit WHERE number = {}",
+                    1 + random.below(5000)
                 )),
                 _ => {
                     let page = format!("{number} {turn}");
@@ -246,7 +252,10 @@ fn sessions_that_write_meanwhile_lose_nothing() {
         assert_eq!(stored, known.unwrap());
     }
     assert_eq!(session.value("SELECT count(*) FROM app.visits WHERE page = 'old'"), "5000");
-    assert_eq!(session.value("SELECT count(*) FROM app.clicks c LEFT JOIN app.visits v ON v.id = visit WHERE v.id IS NULL"), "0");
+    assert_eq!(
+        session.value("SELECT count(*) FROM app.clicks c LEFT JOIN app.visits v ON v.id = visit WHERE v.id IS NULL"),
+        "0"
+    );
     assert_eq!(session.value("SELECT count(*) FROM pg_constraint WHERE contype = 'f' AND conrelid = 'app.clicks'::regclass AND convalidated"), "2");
 }
 
@@ -331,7 +340,8 @@ fn there_is_a_way_back_from_each_phase_before_the_switch() {
 /// What the switch would lose or keep wrong, if it did not look.
 #[test]
 fn what_was_left_out_or_changed_meanwhile_is_refused() {
-    let schema = "CREATE TABLE app.t (id serial PRIMARY KEY, note text); CREATE TABLE app.u (t integer REFERENCES app.t);
+    let schema =
+        "CREATE TABLE app.t (id serial PRIMARY KEY, note text); CREATE TABLE app.u (t integer REFERENCES app.t);
         INSERT INTO app.t (note) SELECT 'x' FROM generate_series(1, 1000); INSERT INTO app.u SELECT 3;
         CREATE VIEW app.v AS SELECT id FROM app.t";
     let call = "snowflake_widen('app.t', 'id')";
@@ -343,8 +353,15 @@ fn what_was_left_out_or_changed_meanwhile_is_refused() {
     let mut session = database.connect();
     let all = steps(&mut session, call);
     run_phases(&mut session, &all, &["prepare"]);
-    run(&mut session, &all.iter().filter(|step| step.statement.contains("ADD CONSTRAINT") && step.phase == "build" && step.statement.contains("CHECK"))
-        .map(|step| Step { phase: step.phase.clone(), statement: step.statement.clone() }).collect::<Vec<_>>());
+    run(
+        &mut session,
+        &all.iter()
+            .filter(|step| {
+                step.statement.contains("ADD CONSTRAINT") && step.phase == "build" && step.statement.contains("CHECK")
+            })
+            .map(|step| Step { phase: step.phase.clone(), statement: step.statement.clone() })
+            .collect::<Vec<_>>(),
+    );
     assert_eq!(refused(session.batch_execute(&validate(&all))).sqlstate, "23514");
     // A row that was written while the trigger was disabled.
     run_phases(&mut session, &all, &["fill"]);
@@ -357,7 +374,12 @@ fn what_was_left_out_or_changed_meanwhile_is_refused() {
         let database = Database::with(&format!("{schema}; CREATE INDEX ON app.t (note, id)"));
         let mut session = database.connect();
         let all = steps(&mut session, call);
-        run(&mut session, &all.into_iter().filter(|step| TO_SWITCH[..3].contains(&step.phase.as_str()) && !step.statement.contains(skipped)).collect::<Vec<_>>());
+        run(
+            &mut session,
+            &all.into_iter()
+                .filter(|step| TO_SWITCH[..3].contains(&step.phase.as_str()) && !step.statement.contains(skipped))
+                .collect::<Vec<_>>(),
+        );
         let all = steps(&mut session, call);
         let refusal = refused(session.batch_execute(&in_phases(&all, &["switch"]).next().unwrap().statement));
         assert_eq!(refusal.sqlstate, "55006", "{refusal:?}");
@@ -373,7 +395,10 @@ fn what_was_left_out_or_changed_meanwhile_is_refused() {
         "CREATE OR REPLACE VIEW app.v AS SELECT id FROM app.t WHERE id > 4",
         "GRANT SELECT (id) ON app.t TO pg_monitor",
         "ALTER TABLE app.t ALTER id SET DEFAULT 7",
-    ].into_iter().enumerate() {
+    ]
+    .into_iter()
+    .enumerate()
+    {
         let database = Database::with(schema);
         let mut session = database.connect();
         let all = steps(&mut session, call);
@@ -435,7 +460,7 @@ fn two_widenings_share_tables() {
     }
     assert_eq!(one.value("SELECT count(*) FROM pg_attribute WHERE attrelid IN ('app.a'::regclass, 'app.b'::regclass, 'app.c'::regclass)
         AND attnum > 0 AND NOT attisdropped AND atttypid <> 'bigint'::regtype"), "0");
-    assert_eq!(one.value("SELECT count(*) FROM pg_class WHERE relname LIKE 'snowflake\\_widen\\_%'"), "0");
+    assert_eq!(one.value("SELECT count(*) FROM pg_class WHERE relname LIKE 'snowflake\\_widen\\_%' AND relnamespace = 'app'::regnamespace"), "0");
     assert_eq!(one.value("SELECT count(*) FROM pg_constraint WHERE contype = 'f' AND convalidated AND connamespace = 'app'::regnamespace"), "4");
 }
 
@@ -459,7 +484,9 @@ fn writers_go_on_after_a_rename_and_a_restore() {
         session.batch_execute("ALTER TABLE app.t RENAME id TO key").unwrap();
         if std::ptr::eq(database, &restored) {
             session.batch_execute("ALTER TABLE app.t RENAME key TO id").unwrap();
-            session.batch_execute("INSERT INTO app.t (note) VALUES ('new'); ALTER TABLE app.t RENAME id TO key").unwrap();
+            session
+                .batch_execute("INSERT INTO app.t (note) VALUES ('new'); ALTER TABLE app.t RENAME id TO key")
+                .unwrap();
         } else {
             session.batch_execute("INSERT INTO app.t (note) VALUES ('new')").unwrap();
         }
@@ -510,7 +537,10 @@ fn what_cannot_be_widened_is_refused_before_the_first_step() {
     assert_eq!(before, catalogs(&mut session));
     let mut owner = database.connect_as(&role);
     let refusal = refused(owner.query("SELECT * FROM snowflake_widen('app.key', 'id')", &[]));
-    assert_eq!((refusal.sqlstate.as_str(), refusal.message.as_str()), ("42501", "must be owner of table app.foreigner"));
+    assert_eq!(
+        (refusal.sqlstate.as_str(), refusal.message.as_str()),
+        ("42501", "must be owner of table app.foreigner")
+    );
     session.batch_execute("BEGIN; INSERT INTO app.plain VALUES (1)").unwrap();
     assert_eq!(refused(session.query("SELECT * FROM snowflake_widen('app.plain', 'id')", &[])).sqlstate, "25001");
     session.batch_execute("ROLLBACK; BEGIN READ ONLY").unwrap();
@@ -523,7 +553,11 @@ fn an_owner_needs_no_other_rights() {
     let database = Database::with("");
     let role = database.role("owner");
     let mut owner = database.connect_as(&role);
-    owner.batch_execute("CREATE TABLE app.t (id serial PRIMARY KEY); INSERT INTO app.t SELECT FROM generate_series(1, 5000)").unwrap();
+    owner
+        .batch_execute(
+            "CREATE TABLE app.t (id serial PRIMARY KEY); INSERT INTO app.t SELECT FROM generate_series(1, 5000)",
+        )
+        .unwrap();
     let all = steps(&mut owner, "snowflake_widen('app.t', 'id')");
     run_phases(&mut owner, &all, &["prepare", "fill"]);
     let progress = "SELECT format('%s %s %s', rows, blocks_done = blocks, time_left) FROM snowflake_widen_progress";
@@ -532,7 +566,9 @@ fn an_owner_needs_no_other_rights() {
     assert_eq!(other.value("SELECT count(*) FROM snowflake_widen_progress"), "0");
     let refusal = refused(other.batch_execute("SELECT snowflake_plan.widen_take_up('app.t')"));
     assert_eq!(refusal.sqlstate, "42501");
-    other.batch_execute("SELECT snowflake_plan.widen_forget('app.t'), snowflake_plan.lock_for_widen('{app.t}', true)").unwrap();
+    other
+        .batch_execute("SELECT snowflake_plan.widen_forget('app.t'), snowflake_plan.lock_for_widen('{app.t}', true)")
+        .unwrap();
     run_phases(&mut owner, &all, &["build", "switch", "clean up"]);
     assert_eq!(owner.value("SELECT pg_typeof(id) FROM app.t LIMIT 1"), "bigint");
 }
@@ -540,15 +576,19 @@ fn an_owner_needs_no_other_rights() {
 /// A fill that is ended goes on where it stopped.
 #[test]
 fn a_fill_goes_on_where_it_stopped() {
-    let database = Database::with("CREATE TABLE app.t (id serial PRIMARY KEY, note text);
-        INSERT INTO app.t (note) SELECT repeat('x', 1000) FROM generate_series(1, 2000)");
+    let database = Database::with(
+        "CREATE TABLE app.t (id serial PRIMARY KEY, note text);
+        INSERT INTO app.t (note) SELECT repeat('x', 1000) FROM generate_series(1, 2000)",
+    );
     let mut session = database.connect();
     let all = steps(&mut session, "snowflake_widen('app.t', 'id')");
     run_phases(&mut session, &all, &["prepare"]);
     let mut victim = database.connect();
     let pid: i32 = victim.query_one("SELECT pg_backend_pid()", &[]).unwrap().get(0);
     let running = thread::spawn(move || victim.batch_execute("CALL snowflake_widen_fill('app.t', 1, '20 ms')"));
-    wait_until("some blocks are filled", || session.value("SELECT coalesce(max(blocks_done), 0) > 5 FROM snowflake_widen_progress") == "true");
+    wait_until("some blocks are filled", || {
+        session.value("SELECT coalesce(max(blocks_done), 0) > 5 FROM snowflake_widen_progress") == "true"
+    });
     database.terminate(pid);
     running.join().unwrap().unwrap_err();
     let done: i64 = session.value("SELECT blocks_done FROM snowflake_widen_progress").parse().unwrap();
@@ -572,7 +612,12 @@ fn described(database: &Database) -> Vec<String> {
         }
     }
     let mut session = database.connect();
-    let tables = session.query("SELECT oid::regclass::text FROM pg_class WHERE relkind = 'r' AND relnamespace = 'app'::regnamespace", &[]).unwrap();
+    let tables = session
+        .query(
+            "SELECT oid::regclass::text FROM pg_class WHERE relkind = 'r' AND relnamespace = 'app'::regnamespace",
+            &[],
+        )
+        .unwrap();
     for table in tables {
         let table: String = table.get(0);
         let rows = session.query(&format!("SELECT to_jsonb(t)::text FROM {table} t"), &[]).unwrap();
