@@ -24,7 +24,6 @@ fn definitions(session: &mut Client) -> String {
              UNION ALL SELECT concat_ws(' ', conrelid::regclass, conname, pg_get_constraintdef(oid), convalidated)
              FROM pg_constraint WHERE conrelid IN ('visits'::regclass, 'clicks'::regclass) AND contype <> 'n'
              UNION ALL SELECT concat_ws(' ', tgrelid::regclass, tgname) FROM pg_trigger WHERE NOT tgisinternal
-             UNION ALL SELECT concat_ws(' ', proname) FROM pg_proc WHERE proname LIKE 'widen%'
              UNION ALL SELECT pg_get_viewdef('home_visits'::regclass)
          ) lines (line)",
     )
