@@ -50,11 +50,11 @@ macro_rules! with_columns {
     };
 }
 
-/// What stands in front of each object of the switch's own, as a phase.
+/// The phases, by their numbers in `steps.sql`.
 const PHASES: [&str; 6] = ["notes", "prepare", "fill", "build", "switch", "clean up"];
 
-/// The number of the switch in `steps.sql`, and the places there of what is dropped before it, and
-/// created after it.
+/// The number of the switch in `steps.sql`, and the place there of what comes after all that is
+/// created again.
 const SWITCH: i32 = 4;
 const LAST_OF_SWITCH: i32 = 95;
 
@@ -74,13 +74,21 @@ fn literal(text: &[u8]) -> Vec<u8> {
     [&tag[..], text, &tag[..]].concat()
 }
 
+/// A step as `steps.sql` returns it, or a part of the switch.
+struct Step {
+    phase: i32,
+    place: i32,
+    what: Option<Vec<u8>>,
+    statement: Vec<u8>,
+    locks: Option<Vec<u8>>,
+}
+
 /// The columns to be widened, and how the statements say it.
 struct Plan {
     target: Target,
     columns: Vec<Column>,
     wide: Vec<CString>,
-    /// From `steps.sql`: phase, place, what it does, the statement, the locks.
-    steps: Vec<(i32, i32, Option<Vec<u8>>, Vec<u8>, Option<Vec<u8>>)>,
+    steps: Vec<Step>,
     drops: Vec<Vec<u8>>,
     remakes: Vec<Vec<u8>>,
 }
@@ -141,8 +149,9 @@ impl Plan {
         let texts: Vec<_> = texts.iter().map(CString::as_c_str).collect();
         let [rels, atts, wide] = self.arguments();
         for row in database.ask(with_columns!("steps.sql"), &[rels, atts, wide, objects.into(), texts.into()]) {
-            let [step, locks] = [3, 5].map(|number| value::<CString>(&row, number).map(|text| bytes(&text)));
-            self.steps.push((given(&row, 1), given(&row, 2), step, bytes(&given::<CString>(&row, 4)), locks));
+            let [what, locks] = [3, 5].map(|number| value::<CString>(&row, number).map(|text| bytes(&text)));
+            let statement = bytes(&given::<CString>(&row, 4));
+            self.steps.push(Step { phase: given(&row, 1), place: given(&row, 2), what, statement, locks });
         }
         let mut unwritten = Vec::new();
         let remake = concat!(include_str!("dependents.sql"), include_str!("../convert/remake.sql"));
@@ -171,8 +180,8 @@ impl Plan {
         let own = |is_last: bool| {
             self.steps
                 .iter()
-                .filter(move |step| step.0 == SWITCH && (step.1 == LAST_OF_SWITCH) == is_last)
-                .map(|step| step.3.as_slice())
+                .filter(move |step| step.phase == SWITCH && (step.place == LAST_OF_SWITCH) == is_last)
+                .map(|step| step.statement.as_slice())
         };
         let drops = self.drops.iter().map(Vec::as_slice);
         drops.chain(own(false)).chain(self.remakes.iter().map(Vec::as_slice)).chain(own(true)).collect()
@@ -181,7 +190,7 @@ impl Plan {
     /// A number for all that the catalogs have decided: FNV-1a, because it only has to notice a
     /// change.
     fn fingerprint(&self) -> String {
-        let built = self.steps.iter().filter(|step| step.0 < SWITCH).map(|step| step.3.as_slice());
+        let built = self.steps.iter().filter(|step| step.phase < SWITCH).map(|step| step.statement.as_slice());
         let mut hash = 0xcbf2_9ce4_8422_2325_u64;
         for byte in built.chain(self.switch()).flat_map(|text| text.iter().chain(b"\n")) {
             hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
@@ -206,9 +215,9 @@ impl Plan {
             for row in database.ask(with_columns!("notes.sql"), &self.arguments()) {
                 rows.push([phase(0), Some(bytes(&given::<CString>(&row, 1))), None, None]);
             }
-            for (number, _, step, statement, locks) in self.steps.iter().filter(|step| step.0 < SWITCH) {
-                let number = usize::try_from(*number).expect("a phase's number is small");
-                rows.push([phase(number), step.clone(), Some(statement.clone()), locks.clone()]);
+            for step in self.steps.iter().filter(|step| step.phase < SWITCH) {
+                let number = usize::try_from(step.phase).expect("a phase's number is small");
+                rows.push([phase(number), step.what.clone(), Some(step.statement.clone()), step.locks.clone()]);
             }
             let row = database.ask(with_columns!("locked.sql"), &self.arguments()).remove(0);
             let [list, locked] = [1, 2].map(|number| bytes(&given::<CString>(&row, number)));

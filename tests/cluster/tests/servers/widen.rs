@@ -415,6 +415,31 @@ fn what_was_left_out_or_changed_meanwhile_is_refused() {
     }
 }
 
+/// A reader has locked a view that the switch drops, and then reads a table that the switch has
+/// locked. The switch gives way before PostgreSQL sees a deadlock.
+#[test]
+fn a_session_that_has_what_the_switch_needs_goes_on() {
+    let database = Database::with(
+        "CREATE TABLE app.t (id serial PRIMARY KEY); CREATE VIEW app.v AS SELECT id FROM app.t;
+         CREATE VIEW app.w AS SELECT id FROM app.v; INSERT INTO app.t DEFAULT VALUES",
+    );
+    let mut session = database.connect();
+    let all = steps(&mut session, "snowflake_widen('app.t', 'id')");
+    run_phases(&mut session, &all, &TO_SWITCH[..3]);
+    let switch = in_phases(&all, &["switch"]).next().unwrap();
+    let mut other = database.connect();
+    other.batch_execute("BEGIN; COMMENT ON VIEW app.w IS 'used'").unwrap();
+    let pid: i32 = session.query_one("SELECT pg_backend_pid()", &[]).unwrap().get(0);
+    thread::scope(|scope| {
+        let switching = scope.spawn(move || session.batch_execute(&switch.statement));
+        database.wait_until_locked(pid);
+        let read = other.batch_execute("SELECT FROM app.t");
+        other.batch_execute("ROLLBACK").unwrap();
+        switching.join().unwrap().unwrap();
+        read.unwrap();
+    });
+}
+
 #[test]
 fn a_fill_refuses_to_fire_what_is_not_its_own() {
     let database = Database::with(
@@ -490,11 +515,15 @@ fn writers_go_on_after_a_rename_and_a_restore() {
         } else {
             session.batch_execute("INSERT INTO app.t (note) VALUES ('new')").unwrap();
         }
-        assert_eq!(session.value(widened), "1");
+        // As a subscription writes.
+        session
+            .batch_execute("SET session_replication_role = replica; INSERT INTO app.t (note) VALUES ('sent'); RESET session_replication_role")
+            .unwrap();
+        assert_eq!(session.value(widened), "2");
         session.batch_execute("ALTER TABLE app.t RENAME key TO id").unwrap();
         let all = steps(&mut session, "snowflake_widen('app.t', 'id')");
         run(&mut session, &all);
-        assert_eq!(session.value("SELECT format('%s %s', count(*), count(DISTINCT id)) FROM app.t"), "101 101");
+        assert_eq!(session.value("SELECT format('%s %s', count(*), count(DISTINCT id)) FROM app.t"), "102 102");
     }
 }
 
