@@ -68,7 +68,8 @@ fn bytes(text: &CStr) -> Vec<u8> {
 /// A text as a literal that PostgreSQL reads the same whatever the session's settings.
 fn literal(text: &[u8]) -> Vec<u8> {
     let mut tag = b"$w$".to_vec();
-    while text.windows(tag.len()).any(|window| window == tag) {
+    // Also where the text's end and the tag's begin make the tag.
+    while [text, &tag[..]].concat().windows(tag.len()).position(|window| window == tag) != Some(text.len()) {
         tag.insert(1, b'w');
     }
     [&tag[..], text, &tag[..]].concat()

@@ -489,6 +489,30 @@ fn two_widenings_share_tables() {
     assert_eq!(one.value("SELECT count(*) FROM pg_constraint WHERE contype = 'f' AND convalidated AND connamespace = 'app'::regnamespace"), "4");
 }
 
+/// Names that look like the end of a literal, like other columns, or like nothing that a statement
+/// could take for a name.
+#[test]
+fn any_names_are_written_as_they_are() {
+    let database = Database::with(
+        r#"CREATE TABLE app.page$w ("it's" serial PRIMARY KEY, a$w integer DEFAULT 1, "Quote""d" text, "snowflake_widen_1" integer);
+           CREATE TABLE app."$w$" (page$w integer REFERENCES app.page$w, name integer CHECK (name <> 3), year integer);
+           CREATE INDEX name ON app."$w$" (page$w, name, (page$w || 'page$w'::name::text)) WHERE page$w > 0 AND 'E''page$w' <> 'x';
+           CREATE VIEW app."view$w" AS SELECT "it's" AS "$ww$" FROM app.page$w;
+           COMMENT ON COLUMN app.page$w."it's" IS 'ends with $w';
+           INSERT INTO app.page$w ("Quote""d") SELECT 'x' FROM generate_series(1, 10); INSERT INTO app."$w$" SELECT 3"#,
+    );
+    let mut session = database.connect();
+    let all = steps(&mut session, "snowflake_widen('app.page$w', 'it''s')");
+    run(&mut session, &all);
+    assert_eq!(session.value("SELECT pg_typeof(\"$ww$\") FROM app.view$w LIMIT 1"), "bigint");
+    assert_eq!(session.value("SELECT pg_typeof(page$w) FROM app.\"$w$\""), "bigint");
+    let definition = session.value("SELECT pg_get_indexdef('app.name'::regclass)");
+    assert!(
+        definition.contains("(((page$w)::text || 'page$w'::text))") || definition.contains("page$w || "),
+        "{definition}"
+    );
+}
+
 /// A rename, and a restored dump in which columns have other numbers.
 #[test]
 fn writers_go_on_after_a_rename_and_a_restore() {
