@@ -182,8 +182,8 @@ fn sessions_draw_on_while_their_database_is_updated() {
         ids.push(open.query_one(&draw, &[]).unwrap().get(0));
         assert_eq!(owner.value("SELECT extversion FROM pg_extension WHERE extname = 'snowflake_id'"), *version);
         owner.batch_execute("ALTER EXTENSION snowflake_id UPDATE").unwrap();
-        // The clock stands still, so no draw has moved a mark. Only a lease sets the fleet, which is
-        // stored since 0.3.0.
+        // The clock stands still, so no draw has moved a mark. Only a lease sets the fleet, which
+        // databases have since 0.3.0.
         let mut after = stored(&mut owner);
         for stored in [&mut before, &mut after] {
             stored.retain(|line| line != "snowflake_mark_fleet|NULL");
