@@ -1,4 +1,4 @@
--- From 0.3.0 to 0.4.0: public ids.
+-- From 0.3.0 to 0.4.0: public ids, and the widening of integer keys.
 
 -- Public ids: ids as tokens for readers outside, and back
 
@@ -199,3 +199,330 @@ COMMENT ON FUNCTION snowflake_plan.skip_known_public_key() IS
     'skips a key of public ids that is there already';
 COMMENT ON SCHEMA snowflake_plan IS
     'functions that plans show for conditions on an id''s time, and that views and other functions call: not for statements of users';
+CREATE FUNCTION snowflake_widen(relation regclass, attribute name, convert boolean DEFAULT false)
+    RETURNS TABLE (phase text, step text, statement text, locks text)
+VOLATILE STRICT PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_widen_wrapper';
+
+CREATE FUNCTION snowflake_widen_back(relation regclass, attribute name)
+    RETURNS TABLE (phase text, step text, statement text, locks text)
+VOLATILE STRICT PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_widen_back_wrapper';
+
+CREATE FUNCTION snowflake_plan.widen_expect(relation regclass, attribute name, fingerprint text) RETURNS void
+VOLATILE STRICT PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_widen_expect_wrapper';
+
+CREATE FUNCTION snowflake_plan.lock_for_widen(relations regclass[], exclusive boolean) RETURNS void
+VOLATILE STRICT PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_lock_for_widen_wrapper';
+
+-- Widening a column while sessions use it (src/widen/mod.rs). The procedures commit, so they cannot
+-- have a search_path of their own, and their statements qualify each name. What they run besides
+-- has the caller's search_path, because indexes and constraints call functions.
+
+-- The trigger that keeps a wide column equal to the narrow one (src/widen/trigger.rs). Its
+-- arguments are the columns' numbers and names.
+CREATE FUNCTION snowflake_plan.widen_keep() RETURNS trigger LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_widen_keep';
+
+-- Whether a table has an object of a step, or its column is bigint by now.
+CREATE FUNCTION snowflake_plan.widen_has(relation text, kind text, object text) RETURNS boolean
+STABLE STRICT PARALLEL SAFE LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+    SELECT CASE kind
+        WHEN 'trigger' THEN EXISTS (SELECT FROM pg_trigger WHERE tgrelid = to_regclass(relation) AND tgname = object)
+        WHEN 'constraint' THEN EXISTS (SELECT FROM pg_constraint WHERE conrelid = to_regclass(relation) AND conname = object)
+        WHEN 'column' THEN EXISTS (SELECT FROM pg_attribute WHERE attrelid = to_regclass(relation) AND attname = object AND NOT attisdropped)
+        WHEN 'bigint' THEN EXISTS (SELECT FROM pg_attribute
+                                   WHERE attrelid = to_regclass(relation) AND attname = object AND atttypid = 'bigint'::regtype AND NOT attisdropped)
+        WHEN 'invalid' THEN EXISTS (SELECT FROM pg_index WHERE indexrelid = to_regclass(relation) AND NOT indisvalid)
+    END
+$$;
+
+-- Makes the trigger, as the caller, who owns the table.
+CREATE FUNCTION snowflake_plan.widen_begin(relation regclass, narrow name, wide name) RETURNS void
+VOLATILE STRICT PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    EXECUTE (SELECT format('CREATE OR REPLACE TRIGGER %I BEFORE INSERT OR UPDATE ON %s FOR EACH ROW EXECUTE FUNCTION snowflake_plan.widen_keep(%L, %L, %L, %L)',
+                           '~' || wide, relation, n.attnum, w.attnum, wide, narrow)
+             FROM pg_attribute n JOIN pg_attribute w USING (attrelid)
+             WHERE n.attrelid = relation AND n.attname = narrow AND w.attname = wide);
+    -- What a subscription writes has to be copied as well.
+    EXECUTE format('ALTER TABLE %s ENABLE ALWAYS TRIGGER %I', relation, '~' || wide);
+END $$;
+
+-- Whether a trigger would fire for the fill's UPDATE, of the wide columns only, in a session of
+-- that replication role.
+CREATE FUNCTION snowflake_plan.widen_fires(trigger oid, role text) RETURNS boolean
+STABLE STRICT PARALLEL SAFE LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+    SELECT NOT tgisinternal AND tgtype & 16 <> 0 AND cardinality(tgattr::int2[]) = 0 AND tgfoid <> 'snowflake_plan.widen_keep()'::regprocedure
+           AND tgenabled = ANY (CASE role WHEN 'replica' THEN '{A,R}' ELSE '{A,O}' END::"char"[])
+    FROM pg_trigger WHERE oid = trigger
+$$;
+
+-- Where the fill of each table stands. Only the functions below write it, for the table's owner.
+CREATE TABLE snowflake_plan.widen_progress (
+    relation oid PRIMARY KEY,
+    filenode oid NOT NULL,
+    blocks bigint NOT NULL,
+    next_block bigint NOT NULL,
+    rows bigint NOT NULL,
+    started timestamptz NOT NULL,
+    updated timestamptz NOT NULL,
+    blocks_before bigint NOT NULL
+);
+
+CREATE VIEW snowflake_widen_progress AS
+    SELECT p.relation::regclass AS relation, p.blocks, p.next_block AS blocks_done, p.rows, p.started, p.updated,
+        round((p.rows / greatest(extract(epoch FROM p.updated - p.started), 0.001))::numeric, 1) AS rows_per_second,
+        CASE WHEN p.next_block >= p.blocks THEN interval '0'
+             WHEN p.next_block > p.blocks_before
+             THEN date_trunc('second', (p.updated - p.started) * ((p.blocks - p.next_block)::float8 / (p.next_block - p.blocks_before))) END AS time_left
+    FROM snowflake_plan.widen_progress p JOIN pg_catalog.pg_class c ON c.oid = p.relation
+    WHERE pg_catalog.pg_has_role(c.relowner, 'USAGE') OR pg_catalog.pg_has_role('pg_monitor', 'USAGE');
+GRANT SELECT ON snowflake_widen_progress TO PUBLIC;
+
+-- The role that called, of which a function with its owner's rights sees nothing else.
+CREATE FUNCTION snowflake_plan.widen_is_owner(relation regclass) RETURNS boolean
+STABLE STRICT PARALLEL UNSAFE LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+    SELECT pg_has_role(CASE current_setting('role') WHEN 'none' THEN session_user ELSE current_setting('role') END::name, relowner, 'USAGE')
+    FROM pg_class WHERE oid = relation
+$$;
+
+-- Notes a batch up to a block, or that the fill begins with that block.
+CREATE FUNCTION snowflake_plan.widen_filled(relation regclass, upto bigint, filled bigint) RETURNS void
+VOLATILE STRICT SECURITY DEFINER PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF snowflake_plan.widen_is_owner(relation) THEN
+        UPDATE snowflake_plan.widen_progress p
+        SET next_block = upto, rows = p.rows + filled, updated = clock_timestamp() WHERE p.relation = widen_filled.relation;
+    END IF;
+END $$;
+
+-- Takes up the fill where it stopped. A table that has been written anew begins again, and so does
+-- one whose fill has ended: a call then finds what is left, if anything is.
+CREATE FUNCTION snowflake_plan.widen_take_up(relation regclass) RETURNS void
+VOLATILE STRICT SECURITY DEFINER PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    size CONSTANT bigint := pg_relation_size(relation) / current_setting('block_size')::bigint;
+BEGIN
+    IF NOT snowflake_plan.widen_is_owner(relation) THEN
+        RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege', MESSAGE = format('must be owner of table %s', relation);
+    END IF;
+    DELETE FROM snowflake_plan.widen_progress p WHERE NOT EXISTS (SELECT FROM pg_class c WHERE c.oid = p.relation);
+    INSERT INTO snowflake_plan.widen_progress AS p VALUES (relation, pg_relation_filenode(relation), size, 0, 0, clock_timestamp(), clock_timestamp(), 0)
+    ON CONFLICT ON CONSTRAINT widen_progress_pkey DO UPDATE
+    SET filenode = excluded.filenode, blocks = excluded.blocks, rows = 0, started = excluded.started, updated = excluded.updated,
+        next_block = CASE WHEN p.filenode = excluded.filenode AND p.next_block < p.blocks THEN p.next_block ELSE 0 END,
+        blocks_before = CASE WHEN p.filenode = excluded.filenode AND p.next_block < p.blocks THEN p.next_block ELSE 0 END;
+END $$;
+
+CREATE FUNCTION snowflake_plan.widen_forget(relation regclass) RETURNS void
+VOLATILE STRICT SECURITY DEFINER PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF snowflake_plan.widen_is_owner(relation) THEN
+        DELETE FROM snowflake_plan.widen_progress p WHERE p.relation = widen_forget.relation;
+    END IF;
+END $$;
+
+-- The next batch of the fill: its first block, the block after it, and the UPDATE; NULL if no block
+-- is left, or no column is to be filled.
+CREATE FUNCTION snowflake_plan.widen_turn(relation regclass, batch integer, OUT upto bigint, OUT statement text)
+STABLE STRICT PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    begins bigint;
+    foreigners text;
+    changes text;
+    differs text;
+BEGIN
+    SELECT string_agg(pg_describe_object(classid, oid, 0), E'\n' ORDER BY classid, oid) INTO foreigners
+    FROM (SELECT 'pg_trigger'::regclass AS classid, oid FROM pg_trigger
+          WHERE tgrelid = relation AND snowflake_plan.widen_fires(oid, current_setting('session_replication_role'))
+        UNION ALL
+          SELECT 'pg_rewrite'::regclass, oid FROM pg_rewrite
+          WHERE ev_class = relation AND ev_type = '2'
+                AND ev_enabled = ANY (CASE current_setting('session_replication_role') WHEN 'replica' THEN '{A,R}' ELSE '{A,O}' END::"char"[])) AS fired;
+    IF foreigners IS NOT NULL THEN
+        RAISE EXCEPTION USING ERRCODE = 'triggered_action_exception',
+            MESSAGE = format('UPDATE of table %s would fire what is not part of snowflake_widen()', relation), DETAIL = foreigners,
+            HINT = 'Set session_replication_role to replica in this session, as a superuser can, or disable these meanwhile.';
+    END IF;
+    SELECT string_agg(format('%I = %I', w.attname, n.attname), ', ' ORDER BY w.attnum),
+           string_agg(format('%I IS DISTINCT FROM %I', w.attname, n.attname), ' OR ' ORDER BY w.attnum)
+    INTO changes, differs
+    FROM (SELECT string_to_array(encode(tgargs, 'escape'), '\000') AS args FROM pg_trigger
+          WHERE tgrelid = relation AND tgfoid = 'snowflake_plan.widen_keep()'::regprocedure AND tgnargs = 4) AS t
+         JOIN pg_attribute w ON w.attrelid = relation AND encode(convert_to(w.attname, getdatabaseencoding()), 'escape') = args[3]
+         JOIN pg_attribute n ON n.attrelid = relation AND NOT n.attisdropped
+                                AND CASE WHEN w.attnum = args[2]::smallint THEN n.attnum = args[1]::smallint
+                                         ELSE encode(convert_to(n.attname, getdatabaseencoding()), 'escape') = args[4] END;
+    SELECT p.blocks_done, least(p.blocks_done + batch, p.blocks) INTO begins, upto FROM @extschema@.snowflake_widen_progress p
+    WHERE p.relation = widen_turn.relation AND p.blocks_done < p.blocks;
+    IF begins IS NULL OR changes IS NULL THEN
+        upto := NULL;
+        RETURN;
+    END IF;
+    statement := format('UPDATE ONLY %s SET %s WHERE ctid OPERATOR(pg_catalog.>=) %L AND ctid OPERATOR(pg_catalog.<) %L AND (%s)',
+                        (SELECT format('%I.%I', nspname, relname) FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace WHERE c.oid = relation),
+                        changes, format('(%s,0)', begins), format('(%s,0)', upto), differs);
+END $$;
+
+-- Refuses the switch if an index of a table has not been built, or a constraint not been validated.
+CREATE FUNCTION snowflake_plan.widen_require(relation regclass, indexes text[], constraints text[]) RETURNS void
+STABLE STRICT PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    missing text;
+BEGIN
+    SELECT string_agg(name, E'\n' ORDER BY name) INTO missing
+    FROM (SELECT format('index %I', n) FROM unnest(indexes) AS n
+          WHERE NOT EXISTS (SELECT FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid WHERE indrelid = relation AND relname = n AND indisvalid)
+        UNION ALL
+          SELECT format('constraint %I', n) FROM unnest(constraints) AS n
+          WHERE NOT EXISTS (SELECT FROM pg_constraint WHERE conrelid = relation AND conname = n AND convalidated)) AS m (name);
+    IF missing IS NOT NULL THEN
+        RAISE EXCEPTION USING ERRCODE = 'object_in_use', MESSAGE = format('table %s is not ready for the switch of snowflake_widen()', relation),
+            DETAIL = missing, HINT = 'Run the statements of the phase "build" again.';
+    END IF;
+END $$;
+
+-- Half of deadlock_timeout, and half a second at most, so that a wait ends before PostgreSQL ends
+-- another session because of a deadlock.
+CREATE FUNCTION snowflake_plan.widen_patience() RETURNS text
+STABLE PARALLEL SAFE LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+    SELECT least(500, greatest(1, extract(epoch FROM current_setting('deadlock_timeout')::interval) * 500))::integer || 'ms'
+$$;
+
+CREATE PROCEDURE snowflake_widen_fill(relation regclass, blocks integer DEFAULT 100, pause interval DEFAULT '0')
+LANGUAGE plpgsql AS $$
+DECLARE
+    turn record;
+    filled bigint;
+    batch integer := blocks;
+    failures integer := 0;
+BEGIN
+    IF relation IS NULL OR blocks IS NULL OR pause IS NULL OR blocks OPERATOR(pg_catalog.<) 1 THEN
+        RAISE EXCEPTION USING ERRCODE = 'invalid_parameter_value', MESSAGE = pg_catalog.format('blocks %s is outside the range 1..2147483647', blocks),
+            HINT = 'The argument is the number of blocks that one transaction fills.';
+    END IF;
+    COMMIT;
+    PERFORM snowflake_plan.widen_take_up(relation);
+    LOOP
+        COMMIT;
+        SELECT * INTO turn FROM snowflake_plan.widen_turn(relation, batch);
+        EXIT WHEN turn.statement IS NULL;
+        -- A policy that hides rows is an error.
+        PERFORM pg_catalog.set_config('row_security', 'off', true), pg_catalog.set_config('lock_timeout', snowflake_plan.widen_patience(), true);
+        BEGIN
+            EXECUTE turn.statement;
+            GET DIAGNOSTICS filled = ROW_COUNT;
+            PERFORM snowflake_plan.widen_filled(relation, turn.upto, filled);
+        EXCEPTION WHEN lock_not_available THEN
+            filled := NULL;
+        END;
+        IF filled IS NULL THEN
+            -- Another session has locked rows of the batch. It goes on, and this one waits.
+            ROLLBACK;
+            failures := failures OPERATOR(pg_catalog.+) 1;
+            IF failures OPERATOR(pg_catalog.>) 300 THEN
+                RAISE EXCEPTION USING ERRCODE = 'lock_not_available', MESSAGE = pg_catalog.format('could not lock rows of table %s', relation),
+                    DETAIL = 'Another transaction has had them locked for minutes. What is filled stays.',
+                    HINT = 'Call the procedure again when no long transaction uses the table.';
+            END IF;
+            batch := pg_catalog.int4larger(1, batch OPERATOR(pg_catalog./) 2);
+            PERFORM pg_catalog.pg_sleep(pg_catalog.random());
+            CONTINUE;
+        END IF;
+        failures := 0;
+        batch := pg_catalog.int4smaller(blocks, batch OPERATOR(pg_catalog.*) 2);
+        COMMIT;
+        PERFORM pg_catalog.pg_sleep(pg_catalog.date_part('epoch', pause));
+        -- Standbys that a fill leaves behind would serve old rows.
+        WHILE EXISTS (SELECT FROM pg_catalog.pg_stat_replication
+                      WHERE pg_catalog.pg_wal_lsn_diff(pg_catalog.pg_current_wal_lsn(), replay_lsn) OPERATOR(pg_catalog.>) 1e8) LOOP
+            COMMIT;
+            PERFORM pg_catalog.pg_sleep(1);
+        END LOOP;
+    END LOOP;
+END $$;
+
+-- Runs the statements of a step in one transaction, under locks that are taken at one moment,
+-- unless an expression is true by then. Tries again what fails because of a lock.
+CREATE PROCEDURE snowflake_plan.widen_step(unless text, relations text, statements text[], exclusive boolean DEFAULT true)
+LANGUAGE plpgsql AS $$
+DECLARE
+    statement text;
+    is_done boolean;
+    failures integer := 0;
+    blocked text;
+BEGIN
+    LOOP
+        COMMIT;
+        -- Otherwise what others have committed before the lock may stay unseen.
+        IF pg_catalog.current_setting('transaction_isolation') OPERATOR(pg_catalog.!~~) 'read %' THEN
+            RAISE EXCEPTION USING ERRCODE = 'active_sql_transaction',
+                MESSAGE = pg_catalog.format('cannot widen a column in a transaction with isolation level "%s"',
+                    pg_catalog.current_setting('transaction_isolation')),
+                HINT = 'Set "default_transaction_isolation" to READ COMMITTED.';
+        END IF;
+        EXECUTE 'SELECT ' OPERATOR(pg_catalog.||) unless INTO is_done;
+        IF is_done THEN
+            RETURN;
+        END IF;
+        PERFORM snowflake_plan.lock_for_widen(relations::pg_catalog.regclass[], exclusive);
+        blocked := NULL;
+        BEGIN
+            EXECUTE 'SELECT ' OPERATOR(pg_catalog.||) unless INTO is_done;
+            IF is_done IS NOT TRUE THEN
+                PERFORM pg_catalog.set_config('lock_timeout', snowflake_plan.widen_patience(), true);
+                FOREACH statement IN ARRAY statements LOOP
+                    EXECUTE statement;
+                END LOOP;
+            END IF;
+        EXCEPTION WHEN lock_not_available THEN
+            blocked := SQLERRM;
+        END;
+        EXIT WHEN blocked IS NULL;
+        ROLLBACK;
+        failures := failures OPERATOR(pg_catalog.+) 1;
+        IF failures OPERATOR(pg_catalog.>) 100 THEN
+            RAISE EXCEPTION USING ERRCODE = 'lock_not_available', MESSAGE = blocked, DETAIL = 'The step has changed nothing.',
+                HINT = 'Run the statement again when no long transaction uses the tables.';
+        END IF;
+        PERFORM pg_catalog.pg_sleep(pg_catalog.random() OPERATOR(pg_catalog.*) 2);
+    END LOOP;
+    COMMIT;
+END $$;
+
+COMMENT ON FUNCTION snowflake_widen(regclass, name, boolean) IS
+    'the statements that make an integer column bigint while sessions use its table, with all columns that refer to it';
+COMMENT ON FUNCTION snowflake_widen_back(regclass, name) IS
+    'the statements that undo what those of snowflake_widen() have made, before the switch';
+COMMENT ON FUNCTION snowflake_plan.widen_expect(regclass, name, text) IS
+    'refuse the switch of snowflake_widen() if objects have changed since it wrote the statements';
+COMMENT ON FUNCTION snowflake_plan.lock_for_widen(regclass[], boolean) IS
+    'lock relations at one moment, for a step of snowflake_widen()';
+COMMENT ON FUNCTION snowflake_plan.widen_keep() IS
+    'the trigger that keeps a new bigint column equal to the column that is widened';
+COMMENT ON FUNCTION snowflake_plan.widen_has(text, text, text) IS
+    'whether a step of snowflake_widen() has been done';
+COMMENT ON FUNCTION snowflake_plan.widen_begin(regclass, name, name) IS
+    'make the trigger that keeps a new bigint column equal to the column that is widened';
+COMMENT ON FUNCTION snowflake_plan.widen_fires(oid, text) IS
+    'whether a trigger would fire while snowflake_widen_fill() fills rows';
+COMMENT ON TABLE snowflake_plan.widen_progress IS
+    'where snowflake_widen_fill() stands; see the view snowflake_widen_progress';
+COMMENT ON VIEW snowflake_widen_progress IS
+    'where snowflake_widen_fill() stands in each table: blocks, rows, rows a second, time left';
+COMMENT ON FUNCTION snowflake_plan.widen_is_owner(regclass) IS
+    'whether the role that calls owns a table';
+COMMENT ON FUNCTION snowflake_plan.widen_filled(regclass, bigint, bigint) IS
+    'note how far snowflake_widen_fill() has come';
+COMMENT ON FUNCTION snowflake_plan.widen_take_up(regclass) IS
+    'take up snowflake_widen_fill() where it stopped';
+COMMENT ON FUNCTION snowflake_plan.widen_forget(regclass) IS
+    'forget how far snowflake_widen_fill() has come';
+COMMENT ON FUNCTION snowflake_plan.widen_turn(regclass, integer) IS
+    'the next batch of snowflake_widen_fill()';
+COMMENT ON FUNCTION snowflake_plan.widen_require(regclass, text[], text[]) IS
+    'refuse the switch of snowflake_widen() if an index or a constraint is missing';
+COMMENT ON FUNCTION snowflake_plan.widen_patience() IS
+    'how long a step of snowflake_widen() waits for a lock';
+COMMENT ON PROCEDURE snowflake_widen_fill(regclass, integer, interval) IS
+    'fill the new columns of a table, in batches, and go on where a call stopped';
+COMMENT ON PROCEDURE snowflake_plan.widen_step(text, text, text[], boolean) IS
+    'run a step of snowflake_widen() in one transaction, under locks that are taken at one moment';

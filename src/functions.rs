@@ -37,6 +37,7 @@ use crate::settings::guc;
 use crate::shared::slot::Counter;
 use crate::shared::tags;
 use crate::time::instant::{instant, instant_or_end, local_instant, start_of_day, timestamptz, unix_ms};
+use crate::widen;
 
 /// The end of the year 9999, in milliseconds since 1970.
 const YEAR_9999_MS: i64 = 253_402_300_799_999;
@@ -519,6 +520,96 @@ VOLATILE STRICT PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', '@FUNCTION_NAME
 )]
 fn snowflake_segment_convert_back(relation: Oid, attribute: &CStr, dry_run: bool) -> SetOfIterator<'static, Vec<u8>> {
     SetOfIterator::new(convert_back(relation, attribute, dry_run).or_raise())
+}
+
+/// Returns the statements that make a column bigint while sessions use its table, with all columns
+/// that refer to it, in order and phase by phase. Changes nothing itself. With `convert`, the last
+/// statement makes the column a snowflake column.
+#[pg_extern(
+    volatile,
+    strict,
+    parallel_unsafe,
+    sql = r#"
+CREATE FUNCTION snowflake_widen(relation regclass, attribute name, convert boolean DEFAULT false)
+    RETURNS TABLE (phase text, step text, statement text, locks text)
+VOLATILE STRICT PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', '@FUNCTION_NAME@';
+"#
+)]
+#[allow(clippy::type_complexity, reason = "pgrx reads the columns from the type")]
+fn snowflake_widen(
+    relation: Oid,
+    attribute: &CStr,
+    convert: bool,
+) -> TableIterator<
+    'static,
+    (
+        name!(phase, Option<Vec<u8>>),
+        name!(step, Option<Vec<u8>>),
+        name!(statement, Option<Vec<u8>>),
+        name!(locks, Option<Vec<u8>>),
+    ),
+> {
+    TableIterator::new(widen::widen(relation, attribute, convert).or_raise().into_iter().map(Into::into))
+}
+
+/// Returns the statements that undo what those of `snowflake_widen` have made, before the switch.
+#[pg_extern(
+    volatile,
+    strict,
+    parallel_unsafe,
+    sql = r#"
+CREATE FUNCTION snowflake_widen_back(relation regclass, attribute name)
+    RETURNS TABLE (phase text, step text, statement text, locks text)
+VOLATILE STRICT PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', '@FUNCTION_NAME@';
+"#
+)]
+#[allow(clippy::type_complexity, reason = "pgrx reads the columns from the type")]
+fn snowflake_widen_back(
+    relation: Oid,
+    attribute: &CStr,
+) -> TableIterator<
+    'static,
+    (
+        name!(phase, Option<Vec<u8>>),
+        name!(step, Option<Vec<u8>>),
+        name!(statement, Option<Vec<u8>>),
+        name!(locks, Option<Vec<u8>>),
+    ),
+> {
+    TableIterator::new(widen::widen_back(relation, attribute).or_raise().into_iter().map(Into::into))
+}
+
+/// Refuses the switch of `snowflake_widen` if it would lose what has changed since.
+#[pg_extern(
+    name = "widen_expect",
+    schema = "snowflake_plan",
+    volatile,
+    strict,
+    parallel_unsafe,
+    sql = r#"
+CREATE FUNCTION snowflake_plan.widen_expect(relation regclass, attribute name, fingerprint text) RETURNS void
+VOLATILE STRICT PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', '@FUNCTION_NAME@';
+"#
+)]
+fn snowflake_widen_expect(relation: Oid, attribute: &CStr, fingerprint: &[u8]) {
+    widen::expect(relation, attribute, fingerprint).or_raise();
+}
+
+/// Locks relations of the caller's at one moment, for a step of `snowflake_widen`.
+#[pg_extern(
+    name = "lock_for_widen",
+    schema = "snowflake_plan",
+    volatile,
+    strict,
+    parallel_unsafe,
+    sql = r#"
+CREATE FUNCTION snowflake_plan.lock_for_widen(relations regclass[], exclusive boolean) RETURNS void
+VOLATILE STRICT PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', '@FUNCTION_NAME@';
+"#
+)]
+fn snowflake_lock_for_widen(relations: Array<'_, Oid>, exclusive: bool) {
+    let relations: Vec<_> = relations.iter().flatten().collect();
+    widen::lock(&relations, exclusive).or_raise();
 }
 
 /// Refuses a call of `snowflake_partitions()` in a transaction block, before it changes anything.

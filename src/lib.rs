@@ -18,6 +18,11 @@
 //!   |
 //! partitions         * the locks under which an old partition is dropped
 //!   |
+//! widen/               integer columns become bigint while sessions use them
+//!   trigger            the trigger that keeps the wide column equal to the narrow one
+//!   names            * an expression of a column, with another column in its place
+//!   unwidenable      * the errors of that
+//!   |
 //! convert            * tables' columns become snowflake columns, or draw from a tag
 //!   |
 //! locks              * how a transaction locks tables that others use, and they pass meanwhile
@@ -105,6 +110,7 @@ mod postgres;
 mod settings;
 mod shared;
 mod time;
+mod widen;
 
 ::pgrx::pg_module_magic!(name, version);
 

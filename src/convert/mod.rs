@@ -13,9 +13,9 @@
 //! `unconvertible.rs`. Nothing here drops a view or another object that depends on a column to be
 //! widened; only a dry run returns the statements for that (`remake.sql`).
 
-mod database;
+pub mod database;
 mod plan;
-mod target;
+pub mod target;
 mod unconvertible;
 
 use std::collections::HashMap;

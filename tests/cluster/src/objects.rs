@@ -67,6 +67,8 @@ pub fn description(server: &Server, database: &str, session: &mut Client) -> Vec
                                 WHEN 'S' THEN (SELECT (s.seqtypid::regtype, s.seqstart, s.seqincrement, s.seqmax, s.seqmin,
                                                        s.seqcache, s.seqcycle)::text
                                                FROM pg_sequence s WHERE s.seqrelid = c.oid)
+                                WHEN 'r' THEN (SELECT string_agg(pg_get_indexdef(i.indexrelid), '; ' ORDER BY i.indexrelid)
+                                               FROM pg_index i WHERE i.indrelid = c.oid)
                                 ELSE 'unknown' END
              FROM pg_class c JOIN member m ON m.classid = 'pg_class'::regclass AND m.objid = c.oid
              ORDER BY c.oid::regclass::text",

@@ -17,11 +17,11 @@
 //! - [`applications`]: schemas as real applications have them, with their statements, in and back
 //! - [`back`]: `snowflake_convert_back`, the way back to an identity
 
-mod any_schema;
+pub mod any_schema;
 mod applications;
 mod back;
 mod column;
-mod database;
+pub mod database;
 mod refusals;
 mod rewrite;
 mod schema;

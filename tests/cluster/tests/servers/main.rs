@@ -101,6 +101,7 @@ mod timescaledb;
 mod two_fleets;
 mod upgrade;
 mod waiting;
+mod widen;
 mod writers;
 
 // From the simulation: the same numbers for the same seed, on every machine.

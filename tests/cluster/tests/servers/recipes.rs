@@ -12,37 +12,6 @@ use cluster::pages::{block, psql};
 use cluster::{Draw, Server, assert_ascending, refused, skip, wait_until};
 use postgres::Client;
 
-/// Divides a block into its statements. A semicolon within `$$` ends none.
-fn statements(block: &str) -> Vec<String> {
-    let mut statements: Vec<String> = Vec::new();
-    let mut is_open = false;
-    for part in block.split_inclusive(";\n") {
-        if is_open {
-            statements.last_mut().expect("it was opened").push_str(part);
-        } else {
-            statements.push(part.to_owned());
-        }
-        is_open ^= part.matches("$$").count() % 2 == 1;
-    }
-    statements
-}
-
-/// Runs a block as the page says: a statement that does not get its lock is run again, and a
-/// transaction as a whole.
-#[track_caller]
-fn insist(server: &Server, block: &str) {
-    let mut session = server.connect();
-    let statements = if block.starts_with("BEGIN;") { vec![block.to_owned()] } else { statements(block) };
-    for statement in statements {
-        wait_until("a lock", || {
-            let Err(error) = session.batch_execute(&statement) else { return true };
-            assert_eq!(error.code().map(|code| code.code()), Some("55P03"), "{statement}: {error}");
-            session.batch_execute("ROLLBACK").expect("it ends what has failed");
-            false
-        });
-    }
-}
-
 /// The tables' columns, indexes, constraints and triggers, and the view's definition.
 fn definitions(session: &mut Client) -> String {
     session.value(
@@ -55,17 +24,10 @@ fn definitions(session: &mut Client) -> String {
              UNION ALL SELECT concat_ws(' ', conrelid::regclass, conname, pg_get_constraintdef(oid), convalidated)
              FROM pg_constraint WHERE conrelid IN ('visits'::regclass, 'clicks'::regclass) AND contype <> 'n'
              UNION ALL SELECT concat_ws(' ', tgrelid::regclass, tgname) FROM pg_trigger WHERE NOT tgisinternal
-             UNION ALL SELECT concat_ws(' ', proname) FROM pg_proc WHERE proname LIKE 'widen%'
              UNION ALL SELECT pg_get_viewdef('home_visits'::regclass)
          ) lines (line)",
     )
 }
-
-/// The names of the recipe for a large table, in its order.
-const COLUMNS: &str = "widen-columns";
-const ROWS: &str = "widen-rows";
-const INDEXES: &str = "widen-indexes";
-const SWAP: &str = "widen-swap";
 
 #[test]
 fn a_large_table_and_what_refers_to_it_are_widened_while_sessions_write() {
@@ -78,20 +40,17 @@ fn a_large_table_and_what_refers_to_it_are_widened_while_sessions_write() {
     let ids = at_once(&server, 4, |number, mut client| {
         if number == 0 {
             let before = definitions(&mut client);
-            for repeated in [false, true] {
-                let busy = rounds.load(Ordering::Relaxed) + 20;
-                wait_until("the others", || rounds.load(Ordering::Relaxed) > busy);
-                insist(&server, block(COLUMNS));
-                insist(&server, block(ROWS));
-                // What was done is not done again.
-                insist(&server, block(ROWS));
-                insist(&server, block(INDEXES));
-                if !repeated {
-                    insist(&server, block("widen-back"));
-                    assert_eq!(definitions(&mut client), before);
-                }
+            wait_until("the others", || rounds.load(Ordering::Relaxed) > 20);
+            let call =
+                "SELECT statement FROM snowflake_widen('visits', 'id') WHERE phase IN ('prepare', 'fill', 'build')";
+            for statement in client.query(call, &[]).unwrap() {
+                client.batch_execute(statement.get(0)).unwrap();
             }
-            insist(&server, block(SWAP));
+            psql(&server, &[], block("widen-progress"));
+            psql(&server, &[], block("widen-back"));
+            assert_eq!(definitions(&mut client), before);
+            psql(&server, &[], block("widen-notes"));
+            psql(&server, &[], block("widen"));
             let after = rounds.load(Ordering::Relaxed);
             wait_until("draws", || rounds.load(Ordering::Relaxed) > after + 50);
             is_done.store(true, Ordering::Relaxed);
@@ -132,14 +91,6 @@ fn a_large_table_and_what_refers_to_it_are_widened_while_sessions_write() {
     assert!(!definitions.contains("wide"), "{definitions}");
     let refusal = refused(session.batch_execute("DELETE FROM visits WHERE id = (SELECT max(visit) FROM clicks)"));
     assert_eq!(refusal.sqlstate, "23503");
-}
-
-#[test]
-fn without_the_recipes_order_the_primary_key_cannot_be_dropped() {
-    let server = Server::drawing().start_with_extension();
-    psql(&server, &[], block("widen-example"));
-    let refusal = refused(server.connect().batch_execute("ALTER TABLE visits DROP CONSTRAINT visits_pkey"));
-    assert_eq!(refusal.sqlstate, "2BP01");
 }
 
 #[test]

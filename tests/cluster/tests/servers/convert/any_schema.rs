@@ -15,15 +15,15 @@ const SEEDS: u64 = 12;
 const ROWS: i64 = 6;
 
 /// A table whose key is `id`, or `id` and `part` where it is partitioned by `part`.
-struct Table {
-    name: String,
+pub struct Table {
+    pub name: String,
     kind: &'static str,
-    is_partitioned: bool,
+    pub is_partitioned: bool,
     references: Vec<Reference>,
-    converted: bool,
+    pub converted: bool,
 }
 
-struct Reference {
+pub struct Reference {
     column: String,
     kind: &'static str,
     /// The index of the table that it refers to.
@@ -44,7 +44,8 @@ const KINDS: [(usize, &str); 6] = [
 const OPTIONS: [&str; 5] =
     ["", "ON DELETE CASCADE", "DEFERRABLE INITIALLY DEFERRED", "ON UPDATE CASCADE ON DELETE SET NULL", "MATCH FULL"];
 
-fn tables(random: &Random) -> Vec<Table> {
+/// Draws tables, of which one at least is to be converted.
+pub fn tables(random: &Random) -> Vec<Table> {
     let count = 2 + random.below(5);
     let mut tables: Vec<Table> = (0..count)
         .map(|number| {
@@ -93,7 +94,8 @@ fn widened(tables: &[Table]) -> BTreeSet<(usize, &str)> {
     }
 }
 
-fn schema(tables: &[Table], random: &Random) -> String {
+/// Writes the tables, with what is to change in braces.
+pub fn schema(tables: &[Table], random: &Random) -> String {
     let widened = widened(tables);
     let mut schema = String::new();
     for (number, Table { name, kind, is_partitioned, references, converted }) in tables.iter().enumerate() {

@@ -159,6 +159,12 @@ impl Database {
         if output.status.success() { Ok((printed, messages)) } else { Err(messages) }
     }
 
+    /// Ends a session as an administrator would.
+    #[track_caller]
+    pub fn terminate(&self, pid: i32) {
+        self.connect().execute("SELECT pg_terminate_backend($1)", &[&pid]).unwrap();
+    }
+
     /// Waits until a session waits for a lock.
     #[track_caller]
     pub fn wait_until_locked(&self, pid: i32) {

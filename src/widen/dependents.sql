@@ -1,0 +1,13 @@
+-- $1 tables, $2 their columns to be widened, in pairs: the objects that depend on one of them in a
+-- way that forbids its drop. The row type may stay in use: only a column's place in it changes.
+-- This file is put in front of others.
+WITH RECURSIVE narrow AS (SELECT * FROM unnest($1, $2) AS narrow (rel, att)),
+     found (rel, att, classid, objid, objsubid) AS (
+    SELECT rel, att, classid, objid, objsubid
+    FROM narrow
+         JOIN pg_depend d ON d.refclassid = 'pg_class'::regclass AND d.refobjid = rel AND d.refobjsubid = att
+         LEFT JOIN pg_attrdef e ON d.classid = 'pg_attrdef'::regclass AND e.oid = d.objid
+    WHERE d.classid IN ('pg_rewrite'::regclass, 'pg_trigger'::regclass, 'pg_policy'::regclass,
+                        'pg_publication_rel'::regclass, 'pg_proc'::regclass)
+       OR e.adnum <> att
+)

@@ -1,0 +1,369 @@
+//! Widens columns to bigint while sessions use their tables: writes the statements, from the
+//! catalogs, and runs none. No `unsafe`.
+//!
+//! Beside each narrow column stands a wide one, which a trigger keeps equal (`trigger.rs`). Indexes
+//! and constraints are built on the wide column, under names with the objects' numbers. The switch
+//! drops the narrow column, and all goes on under the old names. So a plan depends only on the
+//! narrow columns and what depends on them. It is the same before each phase, and a phase can be
+//! repeated. The switch makes the plan again under its locks, and refuses if it has changed.
+//!
+//! The queries are in the `.sql` files. The procedures that the statements call are in the install
+//! script, because they commit. The errors are in `unwidenable.rs`.
+
+mod names;
+pub mod trigger;
+mod unwidenable;
+
+use std::ffi::{CStr, CString};
+use std::fmt::Write as _;
+
+use pgrx::Spi;
+use pgrx::datum::DatumWithOid;
+use pgrx::pg_sys::Oid;
+
+pub use self::unwidenable::Unwidenable;
+use crate::convert::Unconvertible;
+use crate::convert::database::{Arguments, Column, SpiDatabase, given, pairs, text, value};
+use crate::convert::target::{Aim, NamedColumn, Target};
+use crate::locks;
+use crate::postgres::backend::{self, Lock};
+use crate::postgres::text::legible;
+
+/// A query about the columns that hold a column's values.
+macro_rules! with_holders {
+    ($file:literal) => {
+        concat!(include_str!("../convert/holds.sql"), include_str!($file))
+    };
+}
+
+/// A query about the columns that triggers keep equal.
+macro_rules! with_kept {
+    ($file:literal) => {
+        concat!(include_str!("kept.sql"), include_str!($file))
+    };
+}
+
+/// A query about the columns to be widened.
+macro_rules! with_columns {
+    ($file:literal) => {
+        concat!(include_str!("kept.sql"), include_str!("col.sql"), include_str!($file))
+    };
+}
+
+/// The phases, by their numbers in `steps.sql`.
+const PHASES: [&str; 6] = ["notes", "prepare", "fill", "build", "switch", "clean up"];
+
+/// The number of the switch in `steps.sql`, and the place there of what comes after all that is
+/// created again.
+const SWITCH: i32 = 4;
+const LAST_OF_SWITCH: i32 = 95;
+
+/// A row: the phase, what the step does, its statement, its locks.
+pub type Row = [Option<Vec<u8>>; 4];
+
+fn bytes(text: &CStr) -> Vec<u8> {
+    text.to_bytes().to_vec()
+}
+
+/// A text as a literal that PostgreSQL reads the same whatever the session's settings.
+fn literal(text: &[u8]) -> Vec<u8> {
+    let mut tag = b"$w$".to_vec();
+    // Also where the text's end and the tag's begin make the tag.
+    while [text, &tag[..]].concat().windows(tag.len()).position(|window| window == tag) != Some(text.len()) {
+        tag.insert(1, b'w');
+    }
+    [&tag[..], text, &tag[..]].concat()
+}
+
+/// A step as `steps.sql` returns it, or a part of the switch.
+struct Step {
+    phase: i32,
+    place: i32,
+    what: Option<Vec<u8>>,
+    statement: Vec<u8>,
+    locks: Option<Vec<u8>>,
+}
+
+/// The columns to be widened, and how the statements say it.
+struct Plan {
+    target: Target,
+    columns: Vec<Column>,
+    wide: Vec<CString>,
+    steps: Vec<Step>,
+    drops: Vec<Vec<u8>>,
+    remakes: Vec<Vec<u8>>,
+}
+
+impl Plan {
+    /// `is_switching` in the transaction that has locked the tables.
+    fn make(database: &mut SpiDatabase, named: &NamedColumn, is_switching: bool) -> Result<Self, Unwidenable> {
+        let target = Target::find(database, named, Aim::Ids { rewrite: true })?;
+        let mut refusals: Vec<Unwidenable> = Vec::new();
+        let mut columns = Vec::new();
+        for row in database.ask(with_holders!("../convert/narrow.sql"), &pairs(&[target.column])) {
+            let [table, column, type_name] = [3, 4, 5].map(|number| text(&row, number).expect("all three have names"));
+            let [is_plain, is_partition_key] = [6, 7].map(|number| given::<bool>(&row, number));
+            if !is_plain {
+                refusals.push(Unconvertible::Type { table, column, type_name }.into());
+            } else if is_partition_key {
+                refusals.push(Unconvertible::PartitionKey { table, column, type_name }.into());
+            } else {
+                columns.push(Column { table: given(&row, 1), number: given(&row, 2) });
+            }
+        }
+        let [rels, atts] = pairs(&columns);
+        for row in database.ask(include_str!("refused.sql"), &[rels, atts, is_switching.into()]) {
+            let [reason, table, object] = [1, 2, 3].map(|number| text(&row, number).expect("all three have names"));
+            refusals.push(Unwidenable::Table { reason, table, object });
+        }
+        let mut plan =
+            Self { target, columns, wide: Vec::new(), steps: Vec::new(), drops: Vec::new(), remakes: Vec::new() };
+        if refusals.is_empty() && !plan.columns.is_empty() {
+            plan.find_steps(database, &mut refusals);
+        }
+        match refusals.len() {
+            0 => Ok(plan),
+            1 => Err(refusals.remove(0)),
+            _ => Err(Unwidenable::Several(refusals)),
+        }
+    }
+
+    fn find_steps(&mut self, database: &mut SpiDatabase, refusals: &mut Vec<Unwidenable>) {
+        let mut names = Vec::new();
+        for (row, column) in database.ask(with_kept!("columns.sql"), &pairs(&self.columns)).iter().zip(&self.columns) {
+            self.wide.push(given(row, 1));
+            names.push((column.table, (bytes(&given::<CString>(row, 3)), bytes(&given::<CString>(row, 2)))));
+        }
+        let (mut objects, mut texts) = (Vec::new(), Vec::new());
+        for row in database.ask(with_columns!("texts.sql"), &self.arguments()) {
+            let [object, table] = [1, 2].map(|number| given::<Oid>(&row, number));
+            let of_table: Vec<_> =
+                names.iter().filter(|(rel, _)| *rel == table).map(|(_, name)| name.clone()).collect();
+            let (renamed, count) = names::replace(given::<CString>(&row, 3).to_bytes(), &of_table);
+            if count == given::<i64>(&row, 4) {
+                objects.push(object);
+                texts.push(CString::new(renamed).expect("a text holds no NUL"));
+            } else {
+                refusals.push(Unwidenable::Text(text(&row, 5).expect("it has a name")));
+            }
+        }
+        let texts: Vec<_> = texts.iter().map(CString::as_c_str).collect();
+        let [rels, atts, wide] = self.arguments();
+        for row in database.ask(with_columns!("steps.sql"), &[rels, atts, wide, objects.into(), texts.into()]) {
+            let [what, locks] = [3, 5].map(|number| value::<CString>(&row, number).map(|text| bytes(&text)));
+            let statement = bytes(&given::<CString>(&row, 4));
+            self.steps.push(Step { phase: given(&row, 1), place: given(&row, 2), what, statement, locks });
+        }
+        let mut unwritten = Vec::new();
+        let remake = concat!(include_str!("dependents.sql"), include_str!("../convert/remake.sql"));
+        for row in database.ask(remake, &pairs(&self.columns)) {
+            let statement: CString = given(&row, 2);
+            match given::<i32>(&row, 1) {
+                0 => self.drops.push(bytes(&statement)),
+                1 => self.remakes.push(bytes(&statement)),
+                _ => unwritten.push(legible(statement.to_bytes()).into_owned()),
+            }
+        }
+        if !unwritten.is_empty() {
+            refusals.push(Unwidenable::Unwritten(unwritten.join("\n")));
+        }
+    }
+
+    /// The columns as arguments: their tables, their numbers, and the names of the wide ones.
+    fn arguments(&self) -> [DatumWithOid<'_>; 3] {
+        let [rels, atts] = pairs(&self.columns);
+        let wide: Vec<_> = self.wide.iter().map(CString::as_c_str).collect();
+        [rels, atts, wide.into()]
+    }
+
+    /// What the switch runs, in order.
+    fn switch(&self) -> Vec<&[u8]> {
+        let own = |is_last: bool| {
+            self.steps
+                .iter()
+                .filter(move |step| step.phase == SWITCH && (step.place == LAST_OF_SWITCH) == is_last)
+                .map(|step| step.statement.as_slice())
+        };
+        let drops = self.drops.iter().map(Vec::as_slice);
+        drops.chain(own(false)).chain(self.remakes.iter().map(Vec::as_slice)).chain(own(true)).collect()
+    }
+
+    /// A number for all that the catalogs have decided: FNV-1a, because it only has to notice a
+    /// change.
+    fn fingerprint(&self) -> String {
+        let built = self.steps.iter().filter(|step| step.phase < SWITCH).map(|step| step.statement.as_slice());
+        let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+        for byte in built.chain(self.switch()).flat_map(|text| text.iter().chain(b"\n")) {
+            hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+        let mut text = String::new();
+        write!(text, "{hash:016x}").expect("a String takes all");
+        text
+    }
+
+    fn rows(&self, database: &mut SpiDatabase, is_converted: bool) -> Vec<Row> {
+        let phase = |number: usize| Some(PHASES[number].as_bytes().to_vec());
+        let names = |database: &mut SpiDatabase| {
+            let sql = "SELECT format('%I.%I', nspname, relname)::cstring, quote_ident(attname)::cstring, attname::text::cstring
+                       FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace JOIN pg_attribute ON attrelid = c.oid
+                       WHERE c.oid = $1 AND attnum = $2";
+            let row = database.ask(sql, &self.target.column.arguments()).remove(0);
+            [1, 2, 3].map(|number| bytes(&given::<CString>(&row, number)))
+        };
+        let [table, _, column] = names(database);
+        let mut rows: Vec<Row> = Vec::new();
+        if !self.columns.is_empty() {
+            for row in database.ask(with_columns!("notes.sql"), &self.arguments()) {
+                rows.push([phase(0), Some(bytes(&given::<CString>(&row, 1))), None, None]);
+            }
+            for step in self.steps.iter().filter(|step| step.phase < SWITCH) {
+                let number = usize::try_from(step.phase).expect("a phase's number is small");
+                rows.push([phase(number), step.what.clone(), Some(step.statement.clone()), step.locks.clone()]);
+            }
+            let row = database.ask(with_columns!("locked.sql"), &self.arguments()).remove(0);
+            let [list, locked] = [1, 2].map(|number| bytes(&given::<CString>(&row, number)));
+            let first = database.ask(
+                "SELECT format('snowflake_plan.widen_has(%L, ''bigint'', %L)', format('%I.%I', nspname, relname), attname)::cstring
+                 FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace JOIN pg_attribute ON attrelid = c.oid
+                 WHERE c.oid = $1 AND attnum = $2",
+                &self.columns[0].arguments(),
+            );
+            let unless: CString = given(&first[0], 1);
+            let expect = [
+                b"SELECT snowflake_plan.widen_expect(",
+                &literal(&table)[..],
+                b", ",
+                &literal(&column),
+                b", ",
+                &literal(self.fingerprint().as_bytes()),
+                b")",
+            ]
+            .concat();
+            let statements: Vec<_> = std::iter::once(&expect[..])
+                .chain(self.switch())
+                .map(|statement| [b"    ", &literal(statement)[..]].concat())
+                .collect();
+            let call = [
+                b"CALL snowflake_plan.widen_step(",
+                &literal(unless.to_bytes())[..],
+                b", ",
+                &literal(&list),
+                b", ARRAY[\n",
+                &statements.join(&b",\n"[..]),
+                b"]);",
+            ]
+            .concat();
+            let locks = [&locked[..], b": ACCESS EXCLUSIVE, for a moment"].concat();
+            rows.push([
+                phase(4),
+                Some(b"put the new columns in the place of the old ones".to_vec()),
+                Some(call),
+                Some(locks),
+            ]);
+        }
+        let tables = database.ask(with_holders!("tables.sql"), &pairs(&[self.target.column]));
+        for row in tables {
+            let name = bytes(&given::<CString>(&row, 1));
+            rows.push([
+                phase(5),
+                Some([b"collect statistics of ", &name[..]].concat()),
+                Some([b"ANALYZE ", &name[..], b";"].concat()),
+                Some([&name[..], b": SHARE UPDATE EXCLUSIVE"].concat()),
+            ]);
+        }
+        if is_converted {
+            let sql = "SELECT format('SELECT %I.snowflake_convert(%L, %L);', nspname, $1::text, $2::text)::cstring
+                       FROM pg_extension JOIN pg_namespace n ON n.oid = extnamespace WHERE extname = 'snowflake_id'";
+            let [table_name, column_name] =
+                [&table, &column].map(|name| CString::new(name.clone()).expect("a name holds no NUL"));
+            let row = database.ask(sql, &[table_name.as_c_str().into(), column_name.as_c_str().into()]).remove(0);
+            rows.push([
+                phase(5),
+                Some(b"draw ids".to_vec()),
+                Some(bytes(&given::<CString>(&row, 1))),
+                Some([&table[..], b": ACCESS EXCLUSIVE, for a moment"].concat()),
+            ]);
+        }
+        rows
+    }
+}
+
+fn in_database<T>(
+    command: &'static CStr,
+    work: impl FnOnce(&mut SpiDatabase) -> Result<T, Unwidenable>,
+) -> Result<T, Unwidenable> {
+    backend::require_writable(command);
+    backend::with_trusted_settings(|| Spi::connect_mut(|client| work(&mut SpiDatabase(client))))
+}
+
+/// Returns the statements that widen a column, and all columns that refer to it, in order.
+///
+/// # Errors
+/// All of [`Unwidenable`] but `Outdated` and `Busy`.
+pub fn widen(relation: Oid, attribute: &CStr, is_converted: bool) -> Result<Vec<Row>, Unwidenable> {
+    let named = NamedColumn { relation, attribute: attribute.to_owned() };
+    in_database(c"snowflake_widen()", |database| {
+        let plan = Plan::make(database, &named, false)?;
+        Ok(plan.rows(database, is_converted))
+    })
+}
+
+/// Returns the statements that undo what those of [`widen`] have made, before the switch.
+///
+/// # Errors
+/// Those of finding the column.
+pub fn widen_back(relation: Oid, attribute: &CStr) -> Result<Vec<Row>, Unwidenable> {
+    let named = NamedColumn { relation, attribute: attribute.to_owned() };
+    in_database(c"snowflake_widen_back()", |database| {
+        let target = Target::find(database, &named, Aim::Ids { rewrite: true })?;
+        let narrow: Vec<_> = database
+            .ask(with_holders!("../convert/narrow.sql"), &pairs(&[target.column]))
+            .iter()
+            .map(|row| Column { table: given(row, 1), number: given(row, 2) })
+            .collect();
+        let rows = database.ask(with_kept!("back.sql"), &pairs(&narrow));
+        let texts = |row: &_| [2, 3, 4].map(|number| value::<CString>(row, number).map(|text| bytes(&text)));
+        Ok(rows
+            .iter()
+            .map(texts)
+            .map(|[step, statement, locks]| [Some(b"way back".to_vec()), step, statement, locks])
+            .collect())
+    })
+}
+
+/// Refuses the switch if what depends on the columns has changed since `fingerprint` was taken.
+///
+/// # Errors
+/// [`Unwidenable::Outdated`], and those of [`widen`].
+pub fn expect(relation: Oid, attribute: &CStr, fingerprint: &[u8]) -> Result<(), Unwidenable> {
+    let named = NamedColumn { relation, attribute: attribute.to_owned() };
+    in_database(c"snowflake_plan.widen_expect()", |database| {
+        let plan = Plan::make(database, &named, true)?;
+        if plan.fingerprint().as_bytes() == fingerprint {
+            Ok(())
+        } else {
+            Err(Unwidenable::Outdated(plan.target.table_name))
+        }
+    })
+}
+
+/// `$1` relations: those that exist and that the caller may change, in order.
+const OWNED: &str = "
+SELECT DISTINCT c.oid FROM unnest($1) AS named (rel) JOIN pg_class c ON c.oid = rel WHERE pg_has_role(relowner, 'USAGE') ORDER BY 1";
+
+/// Locks relations at one moment, until the transaction ends; none that the caller does not own.
+///
+/// # Errors
+/// [`Unwidenable::Busy`] when `lock_timeout` has passed.
+pub fn lock(relations: &[Oid], is_against_readers: bool) -> Result<(), Unwidenable> {
+    let find = || {
+        backend::with_trusted_settings(|| {
+            Spi::connect_mut(|client| {
+                let arguments: Arguments = &[relations.to_vec().into()];
+                let found = SpiDatabase(client).ask_for::<Oid>(OWNED, arguments);
+                Ok(found.into_iter().map(|relation| Lock { relation, is_against_readers }).collect::<Vec<_>>())
+            })
+        })
+    };
+    locks::lock_relations(find()?, find)
+}

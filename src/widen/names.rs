@@ -1,0 +1,79 @@
+//! An expression of a column, as PostgreSQL writes it, with another column in its place. No
+//! `unsafe`.
+//!
+//! PostgreSQL has no function for that, and the stored tree would keep the functions of the old
+//! type. A word that is the column's name is not always the column: the caller compares the number
+//! of replaced words with the number of columns in the tree, so a mistake is an error.
+
+/// Whether a byte can be in a word. All bytes of letters beyond ASCII are 128 or more in each
+/// encoding that a database can have.
+fn is_of_word(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'$' || byte >= 128
+}
+
+/// The length of the token at the start of a text that is not empty.
+fn token(text: &[u8]) -> usize {
+    let quoted = |quote: u8, from: usize, escapes: bool| {
+        let mut at = from;
+        while at < text.len() {
+            if escapes && text[at] == b'\\' {
+                at += 2;
+            } else if text[at] != quote {
+                at += 1;
+            } else if text.get(at + 1) == Some(&quote) {
+                at += 2;
+            } else {
+                return at + 1;
+            }
+        }
+        text.len()
+    };
+    match text[0] {
+        b'E' if text.get(1) == Some(&b'\'') => quoted(b'\'', 2, true),
+        b'\'' => quoted(b'\'', 1, false),
+        b'"' => quoted(b'"', 1, false),
+        byte if is_of_word(byte) => text.iter().position(|byte| !is_of_word(*byte)).unwrap_or(text.len()),
+        _ => 1,
+    }
+}
+
+/// Returns a text with columns in place of others, and how many it has replaced. Each column is
+/// given as SQL writes it. An operator class for the type of a replaced column follows it.
+pub fn replace(text: &[u8], columns: &[(Vec<u8>, Vec<u8>)]) -> (Vec<u8>, i64) {
+    let mut replaced = Vec::with_capacity(text.len());
+    let mut count = 0;
+    let mut rest = text;
+    // What stands before, without spaces.
+    let mut before: &[u8] = b"";
+    let mut follows_column = false;
+    while !rest.is_empty() {
+        let (word, after) = rest.split_at(token(rest));
+        rest = after;
+        if word == b" " {
+            replaced.extend_from_slice(word);
+            continue;
+        }
+        let is_part = before == b"." || after.first() == Some(&b'.') || after.first() == Some(&b'(');
+        let is_type = replaced.ends_with(b"::");
+        let column = columns.iter().find(|(name, _)| name == word && !is_part && !is_type && before != b"COLLATE");
+        if let Some((_, other)) = column {
+            replaced.extend_from_slice(other);
+            count += 1;
+            follows_column = true;
+        } else if follows_column && (is_of_word(word[0]) || word == b"." || word == b"\"") {
+            // An operator class, such as int4_minmax_multi_ops. An expression is in parentheses.
+            let class = String::from_utf8_lossy(word).replace("int4", "int8").replace("int2", "int8");
+            replaced.extend_from_slice(if word.starts_with(b"int") || class.contains("_int8_") {
+                class.as_bytes()
+            } else {
+                word
+            });
+            follows_column = word != b"_ops" && !word.ends_with(b"_ops");
+        } else {
+            replaced.extend_from_slice(word);
+            follows_column = false;
+        }
+        before = word;
+    }
+    (replaced, count)
+}

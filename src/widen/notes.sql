@@ -1,0 +1,27 @@
+-- What the user should know before the first step, a line for each.
+SELECT notes.note::cstring
+FROM (
+    SELECT 1, name, format('%s: column %s becomes the last one, so check each INSERT and COPY without a list of columns, SELECT *, and uses of the row type', name,
+                           string_agg(quote_ident(attname), ', ' ORDER BY place))
+    FROM col GROUP BY name
+  UNION
+    SELECT 2, name, format('%s: its row type is used by %s', name, pg_describe_object(d.classid, d.objid, d.objsubid))
+    FROM col JOIN pg_type t ON t.typrelid = rel JOIN pg_type a ON a.oid IN (t.oid, t.typarray)
+         JOIN pg_depend d ON d.refclassid = 'pg_type'::regclass AND d.refobjid = a.oid AND d.deptype = 'n'
+  UNION
+    SELECT 3, name, format('%s: the fill''s UPDATE would fire %s, so snowflake_widen_fill() refuses until session_replication_role = replica is set for it, or the trigger is disabled',
+                           name, pg_describe_object('pg_trigger'::regclass, t.oid, 0))
+    FROM col JOIN pg_trigger t ON tgrelid = rel WHERE snowflake_plan.widen_fires(t.oid, 'origin')
+  UNION
+    SELECT 4, name, format('%s: %s rewrites UPDATE, so snowflake_widen_fill() refuses until session_replication_role = replica is set for it, or the rule is disabled',
+                           name, pg_describe_object('pg_rewrite'::regclass, r.oid, 0))
+    FROM col JOIN pg_rewrite r ON ev_class = rel AND ev_type = '2' AND ev_enabled IN ('O', 'A')
+  UNION
+    SELECT 5, name, format('%s: generated column %I is computed again in the switch, under its locks', name, a.attname)
+    FROM col, unnest(generated) AS g (att) JOIN pg_attribute a ON a.attnum = g.att AND attgenerated <> '' WHERE a.attrelid = rel
+  UNION
+    SELECT 6, name, format('%s: publication %I sends all columns, so add column %I bigint on its subscribers first, or publish a list of columns', name, pubname, wide)
+    FROM col JOIN pg_publication p ON puballtables OR EXISTS (SELECT FROM pg_publication_rel WHERE prpubid = p.oid AND prrelid = rel AND prattrs IS NULL)
+                                      OR EXISTS (SELECT FROM pg_publication_namespace WHERE pnpubid = p.oid AND pnnspid = relnamespace)
+) AS notes (number, name, note)
+ORDER BY number, name, notes.note

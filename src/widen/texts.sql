@@ -1,0 +1,43 @@
+-- The texts that name a column to be widened: of indexes, from the list of columns on, and of CHECK
+-- constraints. For each: the object, the table, the text, how often the text names such columns,
+-- and the object's name for messages. What depends on a generated column is left out, because it is
+-- created again after that.
+,    idx AS (
+    SELECT i.*, x.relname AS index_name, x.reltablespace, am.amname, t.name, t.nspname,
+           concat(i.indexprs::text, i.indpred::text) AS tree, i.indkey::int2[] AS keys
+    FROM (SELECT DISTINCT rel, name, nspname FROM col) AS t JOIN pg_index i ON i.indrelid = t.rel
+         JOIN pg_class x ON x.oid = i.indexrelid JOIN pg_am am ON am.oid = x.relam
+    WHERE EXISTS (SELECT FROM col WHERE col.rel = t.rel AND (col.att = ANY (i.indkey)
+                      OR concat(i.indexprs::text, i.indpred::text) ~ format(':varattno %s ', col.att)))
+          -- Another widening builds its own anew.
+          AND NOT (x.relname LIKE 'snowflake\_widen\_%'
+                   AND EXISTS (SELECT FROM kept WHERE kept.rel = i.indrelid
+                               AND (kept.wide_att = ANY (i.indkey) OR concat(i.indexprs::text, i.indpred::text) ~ format(':varattno %s ', kept.wide_att))))
+),
+     head AS (
+    SELECT idx.*, pg_get_indexdef(indexrelid) AS definition,
+           format('CREATE %sINDEX %I ON %s USING %I ', CASE WHEN indisunique THEN 'UNIQUE ' END, index_name, name, amname) AS beginning
+    FROM idx
+    WHERE NOT EXISTS (SELECT FROM col WHERE col.rel = indrelid
+                      AND (col.generated && keys OR EXISTS (SELECT FROM unnest(col.generated) AS g WHERE tree ~ format(':varattno %s ', g))))
+          AND indisvalid
+)
+SELECT indexrelid, indrelid, concat(substr(definition, length(beginning) + 1, length(definition) - length(beginning) - length(predicate)),
+              -- Otherwise the session's default_tablespace would decide.
+              ' TABLESPACE ', (SELECT quote_ident(spcname) FROM pg_tablespace
+                               WHERE oid = coalesce(NULLIF(reltablespace, 0), (SELECT dattablespace FROM pg_database
+                                                                               WHERE datname = current_database()))),
+              predicate)::cstring,
+       (SELECT count(*) FROM col JOIN unnest(keys) AS key ON key = col.att WHERE col.rel = indrelid)
+       + (SELECT coalesce(sum((SELECT count(*) FROM regexp_matches(tree, att, 'g'))), 0)::bigint FROM (SELECT format(':varattno %s ', col.att) AS att FROM col WHERE col.rel = indrelid) AS c),
+       format('index %I.%I', nspname, index_name)::cstring
+FROM head, LATERAL (SELECT coalesce(' WHERE ' || pg_get_expr(indpred, indrelid), '')) AS p (predicate)
+UNION ALL
+SELECT k.oid, k.conrelid, pg_get_expr(conbin, conrelid)::cstring,
+       (SELECT coalesce(sum((SELECT count(*) FROM regexp_matches(conbin::text, att, 'g'))), 0)::bigint
+        FROM (SELECT format(':varattno %s ', col.att) AS att FROM col WHERE col.rel = conrelid) AS c),
+       format('check constraint "%s" of table %s', conname, conrelid::regclass)::cstring
+FROM pg_constraint k
+WHERE contype = 'c' AND EXISTS (SELECT FROM col WHERE col.rel = conrelid AND col.att = ANY (conkey))
+      AND NOT EXISTS (SELECT FROM kept WHERE kept.rel = conrelid AND kept.wide_att = ANY (conkey))
+      AND NOT EXISTS (SELECT FROM col WHERE col.rel = conrelid AND col.generated && conkey)

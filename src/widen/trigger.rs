@@ -1,0 +1,119 @@
+//! The trigger that keeps a wide column equal to the narrow one while a table is widened. Never
+//! reads another row, and changes no other column.
+//!
+//! A trigger in C, because each row that sessions write passes it, and because it can name columns
+//! by their numbers, which a rename leaves as they are. A restored dump may number columns anew, so
+//! the trigger's arguments also have names: `narrow's number, wide's number, wide's name, narrow's
+//! name`. The wide column's name shows whether the numbers still hold.
+
+use std::ffi::{CStr, c_char};
+
+use pgrx::PgTupleDesc;
+use pgrx::pg_sys::{self, Datum};
+use pgrx::prelude::PgSqlErrorCode::ERRCODE_TRIGGERED_DATA_CHANGE_VIOLATION;
+use pgrx::prelude::*;
+
+use crate::error::{Report, Sent};
+
+/// Raises an error about a trigger that this library has not made, or whose table has changed.
+fn refuse() -> ! {
+    Report::new(ERRCODE_TRIGGERED_DATA_CHANGE_VIOLATION, "trigger of snowflake_widen() does not fit its table")
+        .hint("Drop the trigger and the column that it fills, and widen the narrow column again.")
+        .report(PgLogLevel::ERROR);
+    unreachable!("an ERROR does not return")
+}
+
+/// Whether a trigger's event has all of these bits.
+fn is(event: u32, bits: u32, mask: u32) -> bool {
+    event & mask == bits
+}
+
+/// The column's attribute, if the table has one of that number that is not dropped.
+///
+/// # Safety
+/// `columns` is a table's description that lives as long as the result is used.
+unsafe fn attribute<'a>(columns: pg_sys::TupleDesc, number: i32) -> Option<&'a pg_sys::FormData_pg_attribute> {
+    // SAFETY: the caller's. pgrx knows where a version of PostgreSQL keeps the attributes.
+    let columns = unsafe { PgTupleDesc::from_pg_unchecked(columns) };
+    let place = usize::try_from(number).ok()?.checked_sub(1)?;
+    let found = columns.get(place)?;
+    let found: *const pg_sys::FormData_pg_attribute = found;
+    // SAFETY: it lies in the table's description, by the caller's word.
+    let found = unsafe { &*found };
+    (!found.attisdropped).then_some(found)
+}
+
+/// Whether the attribute has the name.
+fn has_name(attribute: &pg_sys::FormData_pg_attribute, name: &CStr) -> bool {
+    // SAFETY: a name in a catalog's row ends with a NUL.
+    unsafe { CStr::from_ptr(attribute.attname.data.as_ptr()) == name }
+}
+
+/// Called by PostgreSQL before a row is inserted or updated.
+///
+/// # Safety
+/// Called by PostgreSQL only, with a valid `fcinfo`.
+#[pg_guard]
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn snowflake_widen_keep(fcinfo: pg_sys::FunctionCallInfo) -> Datum {
+    // SAFETY: the caller's. A context that is a TriggerData describes a trigger's call, whose
+    // pointers are valid during the call.
+    let (data, trigger, columns) = unsafe {
+        let context = (*fcinfo).context;
+        if context.is_null() || (*context).type_ != pg_sys::NodeTag::T_TriggerData {
+            refuse();
+        }
+        let data = &*context.cast::<pg_sys::TriggerData>();
+        (data, &*data.tg_trigger, (*data.tg_relation).rd_att)
+    };
+    let event = data.tg_event;
+    let is_update = is(event, pg_sys::TRIGGER_EVENT_UPDATE, pg_sys::TRIGGER_EVENT_OPMASK);
+    let is_insert = is(event, pg_sys::TRIGGER_EVENT_INSERT, pg_sys::TRIGGER_EVENT_OPMASK);
+    let is_before_row = is(event, pg_sys::TRIGGER_EVENT_BEFORE, pg_sys::TRIGGER_EVENT_TIMINGMASK)
+        && is(event, pg_sys::TRIGGER_EVENT_ROW, pg_sys::TRIGGER_EVENT_ROW);
+    if !(is_update || is_insert) || !is_before_row || trigger.tgnargs != 4 {
+        refuse();
+    }
+    // SAFETY: a trigger has as many arguments as it says, each a text that ends with a NUL.
+    let [narrow, wide, wide_name, narrow_name] =
+        [0, 1, 2, 3].map(|number| unsafe { CStr::from_ptr((*trigger.tgargs.add(number)).cast::<c_char>()) });
+    let number = |text: &CStr| text.to_str().ok().and_then(|text| text.parse::<i32>().ok());
+    let (Some(mut narrow), Some(mut wide)) = (number(narrow), number(wide)) else { refuse() };
+    // SAFETY: the table's description lives as long as the call.
+    let at = |number| unsafe { attribute(columns, number) };
+    if !at(wide).is_some_and(|found| has_name(found, wide_name)) {
+        // SAFETY: as above.
+        let count = unsafe { (*columns).natts };
+        let find = |name: &CStr| (1..=count).find(|number| at(*number).is_some_and(|found| has_name(found, name)));
+        let (Some(found_narrow), Some(found_wide)) = (find(narrow_name), find(wide_name)) else { refuse() };
+        (narrow, wide) = (found_narrow, found_wide);
+    }
+    let is_fit = at(wide).is_some_and(|found| found.atttypid == pg_sys::INT8OID);
+    let Some(kind) = at(narrow).map(|found| found.atttypid).filter(|_| is_fit) else { refuse() };
+    let row = if is_update { data.tg_newtuple } else { data.tg_trigtuple };
+    // SAFETY: the row has the table's columns, and both numbers are columns of it.
+    unsafe {
+        let (mut is_null, mut was_null) = (false, false);
+        let value = pg_sys::heap_getattr(row, narrow, columns, &mut is_null);
+        let kept = pg_sys::heap_getattr(row, wide, columns, &mut was_null);
+        // By value, and without the sign's bits where the platform leaves others above them.
+        let value = match kind {
+            pg_sys::INT2OID => i64::from(value.value() as i16),
+            pg_sys::INT4OID => i64::from(value.value() as i32),
+            _ => refuse(),
+        };
+        if is_null && was_null || !is_null && !was_null && kept.value() as i64 == value {
+            return Datum::from(row);
+        }
+        let mut value = Datum::from(value);
+        let row = pg_sys::heap_modify_tuple_by_cols(row, columns, 1, &raw mut wide, &raw mut value, &raw mut is_null);
+        Datum::from(row)
+    }
+}
+
+/// Tells PostgreSQL the calling convention of the function above, as PG_FUNCTION_INFO_V1 does in C.
+#[unsafe(no_mangle)]
+pub extern "C" fn pg_finfo_snowflake_widen_keep() -> &'static pg_sys::Pg_finfo_record {
+    const V1: pg_sys::Pg_finfo_record = pg_sys::Pg_finfo_record { api_version: 1 };
+    &V1
+}
