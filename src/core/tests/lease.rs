@@ -811,7 +811,7 @@ fn what_a_process_was_leaving_when_it_ended_stays_leased_to_its_end() {
     server.loses_answers.set(1);
     assert_eq!(server.keep(), Err(Failure::Away(NoAnswer)));
     // It ends when the numbers are left, before that is noted.
-    let (holder, has_died) = server.dies(2, |holder| drop(holder.give_back(&server.process())));
+    let (holder, has_died) = server.dies(6, |holder| drop(holder.give_back(&server.process())));
     assert!(has_died && !server.draws());
     server.holder.set(holder);
     server.give_back();
