@@ -255,3 +255,124 @@ fn sum(bytes: &[u8]) -> u64 {
         .iter()
         .fold(0, |sum: u64, word| (sum.rotate_left(5) ^ u64::from_le_bytes(*word)).wrapping_mul(0x517c_c1b7_2722_0a95))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    const NOW_MS: i64 = 1_800_000_000_000;
+    const NEXT: NextLife = NextLife { made_for: 7, life: 2, now_ms: NOW_MS, max_borrow_ms: 250 };
+
+    /// A page that may be out of reach.
+    struct Fake {
+        bytes: Cell<[u8; PAGE_BYTES]>,
+        is_gone: Cell<bool>,
+    }
+
+    impl PageStore for Fake {
+        type Error = ();
+
+        fn read(&self) -> Result<[u8; PAGE_BYTES], ()> {
+            if self.is_gone.get() { Err(()) } else { Ok(self.bytes.get()) }
+        }
+
+        fn write(&self, bytes: &[u8; PAGE_BYTES]) -> Result<(), ()> {
+            if self.is_gone.get() { Err(()) } else { Ok(self.bytes.set(*bytes)) }
+        }
+    }
+
+    /// A page whose first life, number 1, holds a lease up to `until_ms`.
+    fn page(until_ms: i64) -> (Fake, Kept) {
+        let fake = Fake { bytes: Cell::new([0; PAGE_BYTES]), is_gone: Cell::new(false) };
+        assert_eq!(make(&fake, &NextLife { life: 1, ..NEXT }), Ok(()));
+        let kept = Kept { holder: Holder::drawing_until(until_ms), secret: 9 };
+        assert_eq!(keep(&fake, 1, 7, &kept), Ok(Written::Yes));
+        (fake, kept)
+    }
+
+    #[test]
+    fn a_page_is_read_back_and_each_byte_of_it_counts() {
+        let (fake, kept) = page(NOW_MS + 1);
+        raise_ceiling(&fake, 1, NOW_MS).unwrap();
+        let bytes = fake.bytes.get();
+        let expected = Page { made_for: 7, life: 1, ceiling_ms: NOW_MS, kept: Some(kept) };
+        assert_eq!(Page::decode(&bytes), Some(expected));
+        for at in 0..PAGE_BYTES {
+            let mut other = bytes;
+            other[at] ^= 0x10;
+            assert_eq!(Page::decode(&other), None, "byte {at}");
+        }
+        assert_eq!(Page::decode(&[0; PAGE_BYTES]), None);
+    }
+
+    #[test]
+    fn a_life_goes_on_at_the_ceiling_with_what_the_one_before_held() {
+        let (fake, kept) = page(NOW_MS + 5000);
+        // It never falls.
+        for mark_ms in [NOW_MS + 700, NOW_MS + 300] {
+            assert_eq!(raise_ceiling(&fake, 1, mark_ms), Ok(Written::Yes));
+        }
+        let begun = begin(&fake, &NEXT).unwrap().unwrap();
+        assert_eq!((begun.begins_ms, begun.kept.secret), (NOW_MS + 700, 9));
+        let lease = kept.holder.held().unwrap();
+        assert_eq!((begun.kept.holder.held(), begun.kept.holder.kept()), (None, Some(lease)));
+        // The one after begins there, too, though this one has published no mark.
+        let again = begin(&fake, &NextLife { life: 3, ..NEXT }).unwrap();
+        assert_eq!(again, Ok(begun));
+    }
+
+    #[test]
+    fn a_life_that_was_followed_by_another_writes_nothing() {
+        let (fake, kept) = page(NOW_MS + 5000);
+        begin(&fake, &NEXT).unwrap().unwrap();
+        let before = fake.bytes.get();
+        assert_eq!(raise_ceiling(&fake, 1, NOW_MS + 9000), Err(PageFailure::Fenced));
+        assert_eq!(keep(&fake, 1, 7, &kept), Err(PageFailure::Fenced));
+        assert_eq!(fake.bytes.get(), before);
+        assert_eq!(raise_ceiling(&fake, 2, NOW_MS + 9000), Ok(Written::Yes));
+    }
+
+    #[test]
+    fn a_life_begins_anew_where_the_page_is_not_its_own_or_of_no_use() {
+        let void = |page: &Fake, next| begin(page, &next).unwrap().unwrap_err();
+        assert_eq!(void(&page(NOW_MS + 1).0, NextLife { made_for: 8, ..NEXT }), Void::MadeForOther);
+        assert_eq!(void(&page(NOW_MS).0, NEXT), Void::Over { until_ms: NOW_MS });
+        let fresh = page(NOW_MS + 1).0;
+        make(&fresh, &NEXT).unwrap();
+        assert_eq!(void(&fresh, NEXT), Void::NoLease);
+        for (ceiling_ms, expected) in
+            [(NOW_MS + 60_250, None), (NOW_MS + 60_251, Some(Void::FarAhead { ahead_ms: 60_251 }))]
+        {
+            let (ahead, _) = page(NOW_MS + 600_000);
+            raise_ceiling(&ahead, 1, ceiling_ms).unwrap();
+            assert_eq!(begin(&ahead, &NEXT).unwrap().err(), expected);
+            // What is void for one life is so for the next one, whatever its clock.
+            let next = NextLife { life: 3, now_ms: ceiling_ms, ..NEXT };
+            assert_eq!(begin(&ahead, &next).unwrap().is_err(), expected.is_some());
+        }
+    }
+
+    /// Else a write of the same life would make a whole page of it, whose ceiling is too low.
+    #[test]
+    fn a_page_that_is_broken_stays_so_until_the_next_life() {
+        let (fake, kept) = page(NOW_MS + 5000);
+        let mut bytes = fake.bytes.get();
+        bytes[20] ^= 1;
+        fake.bytes.set(bytes);
+        assert_eq!(raise_ceiling(&fake, 1, NOW_MS + 9000), Ok(Written::Broken));
+        assert_eq!(keep(&fake, 1, 7, &kept), Ok(Written::Broken));
+        assert_eq!(begin(&fake, &NEXT), Ok(Err(Void::Broken)));
+        assert_eq!(keep(&fake, 2, 7, &kept), Ok(Written::Yes));
+    }
+
+    #[test]
+    fn what_cannot_be_written_is_an_error() {
+        let (fake, kept) = page(NOW_MS + 5000);
+        fake.is_gone.set(true);
+        assert_eq!(raise_ceiling(&fake, 1, NOW_MS + 9000), Err(PageFailure::Store(())));
+        assert_eq!(keep(&fake, 1, 7, &kept), Err(PageFailure::Store(())));
+        assert_eq!(begin(&fake, &NEXT), Err(()));
+    }
+}

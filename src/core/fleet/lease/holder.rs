@@ -769,3 +769,92 @@ fn signed(record: NumberRecord, proposal: LeaseProposal, inputs: &Inputs<'_>) ->
     let (renewed_ms, offset_ms) = (inputs.reading.now_ms, inputs.clocks.offset_ms);
     NumberRecord { holder, nonce, count, generation, renewed_ms, offset_ms, server: inputs.server, ..record }
 }
+
+#[cfg(test)]
+impl Holder {
+    /// Makes one that draws with a lease up to `until_ms`, for the tests of the page.
+    pub(crate) fn drawing_until(until_ms: i64) -> Self {
+        let lease = Lease {
+            worker: 5,
+            from_ms: until_ms - 30_000,
+            until_ms,
+            holder: 1 << 100,
+            nonce: 11,
+            count: 3,
+            generation: 1,
+            freeze_ms: i64::MIN,
+        };
+        Self { drawing: Drawing::Held(lease), ..Self::new(8) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns a holder whose fields all differ from those of a new one.
+    fn full(drawing: Drawing) -> Holder {
+        let proposal = |worker| {
+            Some(LeaseProposal { worker, holder: 1 << 90, was: Some(4), nonce: 5, count: 6, ends_ms: Some(i64::MIN) })
+        };
+        let next = Holder::drawing_until(9_000).held();
+        let (returned, frozen_ms) = ([proposal(1), None, proposal(2)], Some(7));
+        let (count, length_ms, lease_ms, left_ms, begins_ms) = (21, 22, 23, 24, 25);
+        let proposal = proposal(3);
+        let (membership, server) = (Membership::new(), 8);
+        Holder {
+            membership,
+            server,
+            drawing,
+            next,
+            proposal,
+            returned,
+            count,
+            length_ms,
+            lease_ms,
+            left_ms,
+            frozen_ms,
+            begins_ms,
+        }
+    }
+
+    #[test]
+    fn a_holder_is_read_back_in_each_of_its_states() {
+        let lease = Holder::drawing_until(8_000).held().unwrap();
+        let states = [
+            Drawing::Free,
+            Drawing::Held(lease),
+            Drawing::Entering(lease),
+            Drawing::Leaving(None),
+            Drawing::Leaving(Some(lease)),
+            Drawing::Kept(lease),
+        ];
+        for holder in states.map(full).into_iter().chain([Holder::new(1)]) {
+            let mut bytes = [0; Holder::LENGTH];
+            holder.put(&mut &mut bytes[..]);
+            assert_eq!(Holder::read(&mut &bytes[..]), Some(holder));
+        }
+    }
+
+    #[test]
+    fn a_life_goes_on_with_what_was_drawn_with_and_not_with_what_was_left() {
+        let lease = Holder::drawing_until(8_000).held().unwrap();
+        for drawing in [Drawing::Held(lease), Drawing::Entering(lease), Drawing::Kept(lease)] {
+            let (next, until_ms) = full(drawing).goes_on(30).unwrap();
+            assert_eq!((next.kept(), next.held(), next.begins_ms, until_ms), (Some(lease), None, 30, 9_000));
+            // An earlier life may have drawn further.
+            assert_eq!(full(drawing).goes_on(10).unwrap().0.begins_ms, 25);
+        }
+        for drawing in [Drawing::Free, Drawing::Leaving(Some(lease))] {
+            let alone = Holder { next: None, ..full(drawing) };
+            assert_eq!(alone.goes_on(30), None);
+            // What begins later was not left.
+            let (next, _) = full(drawing).goes_on(30).unwrap();
+            assert_eq!((next.drawing, next.next), (Drawing::Free, full(drawing).next));
+        }
+        // A renewal of what was left would enter it again.
+        let renews = LeaseProposal { holder: lease.holder, ..full(Drawing::Free).proposal.unwrap() };
+        let left = Holder { proposal: Some(renews), ..full(Drawing::Leaving(Some(lease))) };
+        assert_eq!(left.goes_on(30).unwrap().0.proposal, None);
+    }
+}
