@@ -44,7 +44,7 @@ impl From<PageFailure<io::Error>> for PageError {
     fn from(failure: PageFailure<io::Error>) -> Self {
         Self(match failure {
             PageFailure::Store(error) => error.to_string(),
-            PageFailure::Fenced => "another life of this server goes on with its lease".to_owned(),
+            PageFailure::Fenced => "Another life of this server goes on with its lease".to_owned(),
         })
     }
 }
@@ -117,7 +117,7 @@ impl OwnPage {
         if (metadata.dev(), metadata.ino()) == self.place {
             Ok(file)
         } else {
-            Err(io::Error::other("its descriptor is another file's"))
+            Err(io::Error::other("The descriptor is another file's"))
         }
     }
 }

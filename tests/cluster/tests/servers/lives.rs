@@ -44,8 +44,8 @@ fn kill(server: &Server, pid: i32) {
 
 /// Kills a session, as the system does that is out of memory.
 fn crash(server: &Server) {
-    let pid = server.connect().pid();
-    kill(server, pid);
+    let mut session = server.connect();
+    kill(server, session.pid());
 }
 
 /// Draws so many ids in a database.
@@ -246,10 +246,11 @@ fn a_session_that_has_lost_the_page_is_refused_and_no_other_one() {
             // The least one that is free: PostgreSQL opens a table's file.
             session.batch_execute("CREATE TABLE opened (n int); INSERT INTO opened VALUES (1)").unwrap();
         }
+        // At the latest when the mark is reached.
         let refusal = loop {
-            match session.try_draw() {
-                Ok(_) => {}
-                Err(_) => break refused(session.ids("SELECT snowflake_next()")),
+            let drawn = session.ids("SELECT snowflake_next()");
+            if drawn.is_err() {
+                break refused(drawn);
             }
         };
         assert_refused_as(&refusal, "58030", "could not note up to which time ids may be drawn");
@@ -267,7 +268,7 @@ fn programs_that_the_server_starts_do_not_inherit_the_page() {
     let mut session = server.connect();
     assert!(page_of(session.pid()).is_some());
     session.batch_execute("CREATE TABLE files (file text); COPY files FROM PROGRAM 'ls -l /proc/self/fd'").unwrap();
-    let has = "(SELECT count(*) FROM files WHERE file LIKE '%' || $$snowflake_id$$ || '%')";
+    let has = "(SELECT count(*) FROM files WHERE file LIKE '%memfd:%')";
     assert_eq!(session.value(has), "0");
     // A server whose number is configured has none.
     let other = Server::drawing().start_with_extension();
