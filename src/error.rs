@@ -553,6 +553,7 @@ impl Reportable for Error {
             .hint("Choose a layout with a worker field, or remove \"snowflake_id.registry\"."),
             Self::NoPage(why) => {
                 Report::new(ERRCODE_IO_ERROR, "could not note up to which time ids may be drawn")
+                    .entry("A crash would end the lease")
                     .detail(format!("{}.", why.trim_end_matches('.')))
                     .hint(
                         "Connect again, because only this session may have lost the file. If others are refused, too, \

@@ -184,14 +184,19 @@ pub fn begins_anew(void: &Void) -> Report {
 
 /// Words that no lease is kept through a crash.
 pub fn no_page(error: &std::io::Error) -> Report {
-    warning("after a crash of a backend, this server will need its registry to draw ids".to_owned())
+    needs_registry()
         .detail(format!("What it needs to go on with its lease cannot be noted in memory: {error}."))
         .hint("If a security policy forbids memfd_create(), allow it, and restart the server.")
 }
 
+fn needs_registry() -> Report {
+    warning("after a crash of a backend, this server will need its registry to draw ids".to_owned())
+        .entry("A crash would end the lease")
+}
+
 /// Words that the page is broken.
 pub fn page_is_broken() -> Report {
-    warning("after a crash of a backend, this server will need its registry to draw ids".to_owned())
+    needs_registry()
         .detail("What was noted of its lease is broken. Something has written to it from outside.")
         .hint("Nothing else is lost, and the next restart notes it anew.")
 }

@@ -8,8 +8,8 @@
 //! notes what comes of it, and tells operators.
 //!
 //! What the lease and the blocks take effect on lies in shared memory, as do the holder and the
-//! supply themselves. So the worker may end at any call, and the next one goes on. The holder is
-//! also noted in the page before each call (`shared/page.rs`), from which it goes on after a crash. A
+//! supply themselves. So the worker may end at any call, and the next one goes on. The page also
+//! has the holder, before each call (`shared/page.rs`). From there it goes on after a crash. A
 //! registry that does not answer holds up both alike: this process asks for them over one
 //! connection.
 
@@ -43,7 +43,7 @@ use crate::shared::tags::Tags;
 /// number whether it was promoted, in milliseconds.
 const RECOVERY_IS_LOOKED_AT_MS: i64 = 100;
 
-/// How soon a lease that is kept through a crash begins, so that the registry is asked only then, in
+/// How soon a lease that is kept through a crash begins, if the registry is asked only then, in
 /// milliseconds.
 const KEPT_IS_NEAR_MS: i64 = 5000;
 

@@ -195,7 +195,10 @@ impl RegistryError {
             Self::Stopped => Report::new("57P01", "the process is asked to end"),
             Self::NotNoted(why) => Report::new("58030", "could not note on this machine what to send to the registry")
                 .detail(why)
-                .hint(format!("Nothing was sent. Restart {program}.")),
+                .hint(
+                    "Nothing was sent. End the process with pg_terminate_backend(): its \"pid\" is in snowflake_lease, and \
+                     the server starts another one.",
+                ),
             Self::NoDescriptor => {
                 Report::new("53000", "could not open a connection to the registry: out of file descriptors")
                     .hint(format!("Raise the limit of open files (ulimit -n) of {program}."))

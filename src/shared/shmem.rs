@@ -398,8 +398,8 @@ fn begin_life() -> (u64, Option<Beginning>) {
 /// Whether this postmaster has begun a life, so that a page was made or cannot be.
 static HAS_BEGUN: Local<bool> = Local::new(false);
 
-/// Makes what all backends share. What was drawn before is lost with the words. Where a life goes on
-/// from the page, it counts as drawn. Otherwise the first draw looks up what is known of it
+/// Makes what all backends share. What was drawn before is lost with the words. Where a life goes
+/// on from the page, it counts as drawn. Otherwise the first draw looks up what is known of it
 /// (`core/draw/mark.rs`), because a standby may run for years from here to its promotion.
 fn at_start() -> Shared {
     let (life, beginning) = begin_life();

@@ -32,8 +32,10 @@
 //! ```text
 //! draw: the mark is reached (`generator::Refusal::MarkReached`)
 //!   |-- not loaded ---> load:   lock; read; further ahead than the clock? unlock; wait, or refuse; again
-//!   |                           else follow, once; raise the lane; write, flush, ceiling, publish; unlock
-//!   |-- beyond it ----> extend: lock; read: is it what was published? write, flush, ceiling, publish; unlock
+//!   |                           else follow, once; raise the lane; write, flush, ceiling, publish;
+//!   |                           unlock
+//!   |-- beyond it ----> extend: lock; read: is it what was published? write, flush, ceiling, publish;
+//!   |                           unlock
 //!   '-- half used up -> extend, if the lock is free; the others still have half, and never wait
 //! ```
 //!
@@ -46,12 +48,12 @@
 //!
 //! A draw with leased numbers writes the mark and does not flush it, because a crash cannot repeat
 //! what only a client has seen (G2). After a crash of a backend, the next life of shared memory
-//! begins above every mark that was published: before that, a mark raises the **ceiling**, which is
-//! outside of what a crash loses (`fleet/page.rs`). A life without a ceiling is another holder, with
-//! another lease, and so with other ids (`lease.rs`). For ids that are stored (G1), the order in WAL
-//! is enough: the row's record comes after the mark's, so every prefix of WAL that holds the row
-//! holds the mark. What an operator asks for is flushed all the same: an advance, a reset, another
-//! layout, another fleet.
+//! begins above every mark that was published: before that, a mark raises the **ceiling**, which
+//! is outside of what a crash loses (`fleet/page.rs`). A life without a ceiling is another holder,
+//! with another lease, and so with other ids (`lease.rs`). For ids that are stored (G1), the order
+//! in WAL is enough: the row's record comes after the mark's, so every prefix of WAL that holds the
+//! row holds the mark. What an operator asks for is flushed all the same: an advance, a reset,
+//! another layout, another fleet.
 //!
 //! Leases of two fleets know nothing of each other. So a database stores the fleet whose leases it
 //! was first drawn with ([`IdStamp::fleet`]), durably, before the first of these ids is drawn. It

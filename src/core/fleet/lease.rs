@@ -18,7 +18,7 @@
 //! - **R3** A **holder** never draws the same word twice (I1): it is one life of *shared memory*,
 //!   or several, one after the other, of which each begins where the one before may have ended
 //!   (`page.rs`). It gives each of its leases a random name. The name lies beside the words that it
-//!   guards, and in the memory of this machine alone, so no backup and no copy of a disk carries it.
+//!   guards, and in this machine's memory alone, so no backup and no copy of a disk carries it.
 //!
 //! Two equal ids would have the same number and tick, so the same lease (R1, R2) and holder,
 //! which contradicts R3. No clock, timeout or pause enters the argument: a server that sleeps for a

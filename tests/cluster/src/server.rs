@@ -705,8 +705,8 @@ impl Server {
         assert!(self.kills(pid), "process {pid} is not one of this server's");
     }
 
-    /// Kills a process of the server, as [`kill_backend`](Self::kill_backend) does. Returns false if
-    /// it is not one of this server's, any more.
+    /// Kills a process of the server, as [`kill_backend`](Self::kill_backend) does. Returns false
+    /// if it is not one of this server's, any more.
     #[must_use]
     pub fn kills(&self, pid: i32) -> bool {
         let pid = Pid::from_raw(pid);

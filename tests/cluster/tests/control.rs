@@ -1,6 +1,6 @@
 //! The negative control: a build whose logged mark does not run ahead of the clock, whose published
-//! mark does not end with the lease, and whose lives go on without a ceiling. It must fail the crash tests and the fleet's.
-//! Otherwise those tests prove nothing.
+//! mark does not end with the lease, and whose lives go on without a ceiling. It must fail the
+//! crash tests and the fleet's. Otherwise those tests prove nothing.
 //!
 //! `tools/test` makes that build (`tools/build control`) and names its `pg_config` in the
 //! environment variable `CONTROL_PG_CONFIG`. It is a separate test binary because a process knows

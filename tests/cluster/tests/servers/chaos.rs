@@ -144,8 +144,8 @@ fn no_id_and_no_value_comes_twice_in_chaos() {
     }
 }
 
-/// Members crash about once a second, and their registry is away for half of the time. `MINUTES` says
-/// for how long (20 seconds by default).
+/// Members crash about once a second, and their registry is away for half of the time. `MINUTES`
+/// says for how long (20 seconds by default).
 #[test]
 fn members_that_crash_again_and_again_repeat_no_id_and_refuse_no_draw() {
     let time = number("MINUTES").map_or(Duration::from_secs(20), |minutes| Duration::from_secs(60 * minutes));
