@@ -279,7 +279,7 @@ mod tests {
         }
 
         fn write(&self, bytes: &[u8; PAGE_BYTES]) -> Result<(), ()> {
-            if self.is_gone.get() { Err(()) } else { Ok(self.bytes.set(*bytes)) }
+            self.read().map(|_| self.bytes.set(*bytes))
         }
     }
 

@@ -320,7 +320,7 @@ impl Holder {
     }
 
     /// Returns the number that is given back first, if there is something to give back.
-    fn to_return(&self) -> Option<i64> {
+    fn returned_first(&self) -> Option<i64> {
         let noted = self.returned.iter().flatten().map(|noted| noted.worker);
         let leases = [self.own(), self.next].into_iter().flatten().map(|lease| lease.worker);
         noted.chain(leases).chain(self.proposal.map(|asked| asked.worker)).next()
@@ -437,7 +437,7 @@ impl<'a, S: LeasingServer> Leasing<'a, S> {
     fn give_back(&mut self) -> Result<(), Failure<S::Error>> {
         self.resumes().map_err(ended::<S>)?;
         // Without an answer, nothing is given back, and nothing is left.
-        let mut first = match self.holder.to_return() {
+        let mut first = match self.holder.returned_first() {
             Some(worker) => Some((worker, self.read(&self.one(worker))?)),
             None => None,
         };
