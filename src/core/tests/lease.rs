@@ -553,7 +553,10 @@ fn a_number_is_given_back_at_the_second_try() {
     let (worker, _, until_ms) = server.held().unwrap();
     server.is_cut_off.set(true);
     let mut holder = server.holder.get();
+    let before = holder;
     assert_eq!(holder.give_back(&server.process()), Err(Failure::Away(NoAnswer)));
+    // Without an answer, nothing is left.
+    assert!(holder == before && server.draws());
     server.is_cut_off.set(false);
     holder.give_back(&server.process()).unwrap();
     assert!(world.record(worker).until_ms < until_ms);
