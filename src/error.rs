@@ -105,6 +105,8 @@ pub enum Error {
     TypedAndLeased(i32),
     /// The layout has no worker field, so there is no number to lease.
     NothingToLease(Layout),
+    /// The page of the server's lease cannot be written: why.
+    NoPage(String),
     /// The server does not have what the registry gives it, a number or a block of values: why, in
     /// words.
     NotSupplied(Box<Report>),
@@ -149,7 +151,7 @@ pub struct Again {
     pub in_ms: i64,
     /// Whether the layout has no ids for that instant.
     pub is_never: bool,
-    /// Whether the server leases its number, and so has a new one after each crash.
+    /// Whether the server leases its number, and so may have another one after a restart.
     pub is_leased: bool,
     /// Until when the registry leases no number anew, if it is frozen.
     pub frozen_ms: Option<i64>,
@@ -633,6 +635,15 @@ impl Reportable for Error {
                 format!("layout \"{}\" has no worker number that a registry could lease", known_as(layout)),
             )
             .hint("Choose a layout with a worker field, or remove \"snowflake_id.registry\"."),
+            Self::NoPage(why) => {
+                Report::new(ERRCODE_IO_ERROR, "could not note up to which time ids may be drawn")
+                    .entry("A crash would end the lease")
+                    .detail(format!("{}.", why.trim_end_matches('.')))
+                    .hint(
+                        "Connect again, because only this session may have lost the file. If others are refused, too, \
+                         restart the server, which then leases a number anew.",
+                    )
+            }
             Self::NotSupplied(why) => (**why).clone(),
             Self::NoRegistry => Report::new(
                 ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,

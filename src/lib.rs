@@ -55,6 +55,7 @@
 //!   lease_status     * what this server knows of its lease, for sessions and operators
 //!   slot             * what one backend has drawn and met
 //!   locked             what does not fit an atomic word
+//!   page               what a crash of a backend must not lose of a lease
 //!   |
 //! settings/
 //!   guc                what each may be, and which of their values go together
@@ -83,7 +84,7 @@
 //! | question | file |
 //! |---|---|
 //! | Can two ids be equal? | `core/draw/generator.rs` |
-//! | What happens in a crash? | `core/draw/mark.rs`, and `ids/database_mark.rs` for PostgreSQL's part |
+//! | What happens in a crash? | `core/draw/mark.rs`, and `ids/database_mark.rs` for PostgreSQL's part; for a lease, `core/fleet/page.rs`, and `shared/page.rs` |
 //! | Which rows does a reader in the order of ids miss? | `core/draw/settled.rs`, and `ids/settled.rs` for SQL |
 //! | Can two servers have the same numbers? | `core/fleet/lease.rs`, and `fleet/keeper.rs` for the process that runs it |
 //! | Can two servers get the same dense value? | `core/fleet/segment.rs`, and `fleet/keeper.rs` for the process that reserves blocks |

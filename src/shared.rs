@@ -2,6 +2,7 @@
 
 pub mod lease_status;
 pub mod locked;
+pub mod page;
 pub mod shmem;
 pub mod slot;
 pub mod tags;

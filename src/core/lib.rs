@@ -10,6 +10,7 @@
 //! ```text
 //! fleet/               what the servers of a fleet share
 //!   operate            what an operator may do to a fleet
+//!   page               what the next life of a server goes on from, after a crash
 //!   lease              whether two servers can have the same numbers
 //!   segment            how many servers share one dense space of values
 //!   exchange           how a server and an operator read the registry and change it
@@ -17,6 +18,7 @@
 //!   registry           what a fleet's registry holds
 //!   tag                what a dense space of values can be called
 //!   pace               when a server asks the registry again
+//!   bytes              how a value is written as bytes, and read back
 //!   |
 //! draw/                how the sessions of a server draw ids
 //!   session            when a draw waits, and for what

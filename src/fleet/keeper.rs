@@ -8,7 +8,8 @@
 //! notes what comes of it, and tells operators.
 //!
 //! What the lease and the blocks take effect on lies in shared memory, as do the holder and the
-//! supply themselves. So the worker may end at any call, and the next one goes on. A
+//! supply themselves. So the worker may end at any call, and the next one goes on. The page also
+//! has the holder, before each call (`shared/page.rs`). From there it goes on after a crash. A
 //! registry that does not answer holds up both alike: this process asks for them over one
 //! connection.
 
@@ -41,6 +42,10 @@ use crate::shared::tags::Tags;
 /// How often a server that is starting looks whether it is consistent, and a standby that has no
 /// number whether it was promoted, in milliseconds.
 const RECOVERY_IS_LOOKED_AT_MS: i64 = 100;
+
+/// How soon a lease that is kept through a crash begins, if the registry is asked only then, in
+/// milliseconds.
+const KEPT_IS_NEAR_MS: i64 = 5000;
 
 /// Asks for the worker, if this server leases its number. Call it where the library is preloaded.
 pub fn init() {
@@ -129,6 +134,8 @@ struct Keeper<'a> {
     registry: RefCell<Box<dyn Registry + 'a>>,
     /// This life's secret (`registry::Config`).
     secret: u128,
+    /// What the page of this life's lease is for.
+    made_for: Cell<u64>,
     /// How many nonces were made.
     nonces: Cell<u64>,
     /// When the lease is renewed, or acquired.
@@ -166,6 +173,7 @@ impl<'a> Keeper<'a> {
             tags,
             registry: RefCell::new(open(server::config(secret), worker)),
             secret,
+            made_for: Cell::new(shmem::made_for()),
             nonces: Cell::new(0),
             lease: Due::at_once(),
             blocks: Due::at_once(),
@@ -227,6 +235,7 @@ impl<'a> Keeper<'a> {
         if *registry.config() != config {
             *registry = open(config, self.worker);
         }
+        self.made_for.set(shmem::made_for());
         for due in [&self.lease, &self.blocks, &self.counts] {
             due.reset();
         }
@@ -236,15 +245,25 @@ impl<'a> Keeper<'a> {
     /// now.
     fn keep_lease(&self, holder: &mut Holder) -> i64 {
         let terms = guc::lease_terms();
+        // What is kept is entered first: sessions wait for it, and not for the registry's answer.
+        if holder.kept().is_some() {
+            let entered = holder.enter(self, &terms);
+            self.note(holder);
+            match (holder.kept(), holder.enters_in_ms(self, &terms)) {
+                _ if entered.is_err() => {}
+                (Some(_), Some(enters_in_ms)) if enters_in_ms <= KEPT_IS_NEAR_MS => return enters_in_ms,
+                _ => {}
+            }
+        }
         if self.lease.in_ms() == 0 {
             let began_ms = backend::boot_ms();
             let wait_ms = self.turn(holder, &terms);
             self.lease.set(began_ms.saturating_add(wait_ms));
         } else {
             let held = holder.held();
-            let Ok(()) = holder.enter(self, &terms);
+            let entered = holder.enter(self, &terms);
             self.note(holder);
-            if holder.held() != held {
+            if entered.is_err() || holder.held() != held {
                 // Renew it, and see that nothing fails any more.
                 self.lease.set(i64::MIN);
             }

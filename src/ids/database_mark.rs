@@ -250,6 +250,10 @@ impl MarkedDatabase for SessionDatabase<'_> {
         sequences.marks.into_iter().chain(sequences.local).try_for_each(Sequence::flush_value)
     }
 
+    fn raise_ceiling(&self, mark_ms: i64) -> Result<(), Error> {
+        Ok(shmem::raise_ceiling(mark_ms)?)
+    }
+
     fn now_ms(&self) -> i64 {
         WallClock.now_ms()
     }

@@ -60,7 +60,7 @@ pub fn failed(error: RegistryError) -> Report {
 fn is_answer(error: &RegistryError) -> bool {
     use RegistryError::{
         Connect, Etcd, FsyncOff, Garbage, InRecovery, Locked, Lost, NoDescriptor, NoFleet, NoOperator, NoRights,
-        NoSchema, OtherVersion, OutOfRange, ReadOnly, Refused, Stopped, TimedOut, TooLong, WaitCancelled,
+        NoSchema, NotNoted, OtherVersion, OutOfRange, ReadOnly, Refused, Stopped, TimedOut, TooLong, WaitCancelled,
     };
     match error {
         InRecovery
@@ -88,6 +88,7 @@ fn is_answer(error: &RegistryError) -> bool {
         Connect(_)
         | TimedOut { .. }
         | Stopped
+        | NotNoted(_)
         | NoDescriptor
         | Lost { .. }
         | WaitCancelled(_)

@@ -57,6 +57,8 @@ pub enum RegistryError {
     Locked(Option<String>),
     /// The process is asked to end.
     Stopped,
+    /// What is going to be sent could not be noted on this machine, so it was not sent: why.
+    NotNoted(String),
     /// The process may not open another file.
     NoDescriptor,
     /// The connection broke; libpq says why.
@@ -109,7 +111,8 @@ pub enum RegistryError {
     Etcd(Problem),
 }
 
-/// Beside the registry's calls, a server's process has none that fails (`core/fleet/exchange.rs`).
+/// A process that notes nothing on its machine has no other call that fails
+/// (`core/fleet/exchange.rs`).
 impl From<Infallible> for RegistryError {
     fn from(never: Infallible) -> Self {
         match never {}
@@ -190,6 +193,12 @@ impl RegistryError {
                      pg_prepared_xacts shows. If that waits for SyncRep, check the standbys in pg_stat_replication.",
                 ),
             Self::Stopped => Report::new("57P01", "the process is asked to end"),
+            Self::NotNoted(why) => Report::new("58030", "could not note on this machine what to send to the registry")
+                .detail(why)
+                .hint(
+                    "Nothing was sent. End the process with pg_terminate_backend(): its \"pid\" is in snowflake_lease, and \
+                     the server starts another one.",
+                ),
             Self::NoDescriptor => {
                 Report::new("53000", "could not open a connection to the registry: out of file descriptors")
                     .hint(format!("Raise the limit of open files (ulimit -n) of {program}."))

@@ -46,15 +46,16 @@ pub struct LeaseStatus {
 }
 
 impl LeaseStatus {
-    /// Returns the status of a server that has just started.
-    pub fn new() -> Self {
+    /// Returns the status of a server that has just started, with the uuid of its fleet, if that is
+    /// known from before a crash.
+    pub fn new(fleet: Option<u128>) -> Self {
         Self {
             pid: 0,
             held: None,
             next: None,
             gap: None,
             stopped_ms: None,
-            fleet: None,
+            fleet,
             numbers: None,
             incarnation: None,
             freeze_ms: None,

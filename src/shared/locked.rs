@@ -32,10 +32,12 @@ pub enum Lock {
     Tags,
     /// Promises and prepared transactions (`core/draw/settled.rs`).
     Settled,
+    /// The page (`page.rs`), and which life may write it.
+    Page,
 }
 
 impl Lock {
-    const COUNT: usize = 3;
+    const COUNT: usize = 4;
 }
 
 /// Asks for the locks. Call it where shared memory is requested.

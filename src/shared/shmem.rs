@@ -1,7 +1,8 @@
 //! Shared memory: what all backends share, and one slot for each backend.
 //!
 //! ```text
-//! Generator | clock reference | numbers | worker's own | lease | unclaimed marks | counts at the last reset | topics
+//! Generator | clock reference | numbers | worker's own | lease | life | unclaimed marks | counts at the last reset
+//! topics
 //! places of tags
 //! marks of each of up to max_databases databases | Slot 0 | ... | Slot MaxBackends - 1
 //!
@@ -12,7 +13,7 @@
 //! atomic words (`core/draw/generator.rs`, `core/draw/published.rs`). A session must publish marks
 //! only while it holds a lock on their sequence (`database_mark.rs`). A slot has one writer, its
 //! backend (`slot.rs`). Nothing here is ever freed; after a crash of a backend, the postmaster
-//! makes it anew.
+//! makes it anew. What a lease needs for a life to go on then lies elsewhere (`page.rs`).
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ptr::NonNull;
@@ -27,15 +28,19 @@ use snowflake_core::draw::published::{PublishedMarks, UNCLAIMED};
 use snowflake_core::draw::settled::Promise;
 use snowflake_core::draw::settled::prepared::{PreparedPlace, PreparedRuns, PreparedTable};
 use snowflake_core::fleet::lease::Holder;
+use snowflake_core::fleet::page::{self as record, Beginning, Kept, NextLife, PageFailure, Void, Written};
 use snowflake_core::fleet::segment::Supply;
+use snowflake_core::id::identity::LaneName;
 use snowflake_region::Region;
 
-use crate::error::Error;
+use crate::error::fleet as texts;
+use crate::error::{Error, Sent};
 use crate::postgres::backend::{self, WallClock};
 use crate::postgres::local::Local;
 use crate::settings::guc;
-use crate::shared::lease_status::LeaseStatus;
+use crate::shared::lease_status::{LeaseStatus, can_lease};
 use crate::shared::locked::{self, Lock, Locked, WorkerCell};
+use crate::shared::page::{self, PageError};
 use crate::shared::slot::{Counter, DrawCounts, OfBackend, Slot, places};
 use crate::shared::tags::Tags;
 
@@ -48,6 +53,8 @@ struct Shared {
     numbers: Numbers,
     workers: WorkerCell<Work>,
     lease: Locked<LeaseStatus>,
+    /// Which life of shared memory this is, as the page knows it (`page.rs`).
+    life: Locked<u64>,
     /// Marks that are never claimed or loaded, so they permit nothing.
     unclaimed: PublishedMarks,
     since: CountsAtReset,
@@ -103,6 +110,7 @@ places! {
         DatabasesRefused,
         LeaseRefused,
         FleetRefused,
+        PageBroken,
         LeaseFails,
         LeaseReason,
         LeaseForgotten,
@@ -314,16 +322,100 @@ fn reader_elements() -> (usize, usize) {
     (guc::max_databases(), PreparedPlace::count(backend::max_prepared()))
 }
 
-/// Makes what all backends share. What was drawn before is lost with the words. The first draw
-/// looks up what is known of it (`core/draw/mark.rs`), because a standby may run for years from
-/// here to its promotion.
+/// Notes in the page that a mark of leased numbers is going to be published.
+///
+/// # Errors
+/// [`PageError`]. The mark must not be published then.
+pub fn raise_ceiling(mark_ms: i64) -> Result<(), PageError> {
+    write_page(|page, life| record::raise_ceiling(page, life, mark_ms))
+}
+
+/// Notes in the page what this life holds, before a call. `made_for` is what the page is for.
+///
+/// # Errors
+/// [`PageError`]. The call must not be made then.
+pub fn keep(made_for: u64, kept: &Kept) -> Result<(), PageError> {
+    write_page(|page, life| record::keep(page, life, made_for, kept))
+}
+
+fn write_page(
+    write: impl FnOnce(&page::OwnPage, u64) -> Result<Written, PageFailure<std::io::Error>>,
+) -> Result<(), PageError> {
+    let Some((page, shared)) = page::own().zip(shared()) else { return Ok(()) };
+    // The lock keeps processes apart, and the file's pages are in memory, so that it is held for
+    // some microseconds.
+    if shared.life.change(|life| write(&page, *life))? == Written::Broken && is_due(Topic::PageBroken, HOUR_MS) {
+        texts::page_is_broken().report(PgLogLevel::WARNING);
+    }
+    Ok(())
+}
+
+const HOUR_MS: i64 = 3_600_000;
+
+/// Returns a hash of what the page is for. Another registry, or another fleet, knows nothing of the
+/// lease.
+pub fn made_for() -> u64 {
+    let values = guc::running();
+    let mut hasher = DefaultHasher::new();
+    (values.layout.map(|layout| layout.fingerprint()), values.datacenter_id, values.backup_worker).hash(&mut hasher);
+    (guc::registry(), guc::fleet()).hash(&mut hasher);
+    hasher.finish()
+}
+
+/// Begins a life: it goes on from the page after a crash, and makes the page at the start. Returns
+/// its number, and how it goes on.
+fn begin_life() -> (u64, Option<Beginning>) {
+    let life = backend::random_bits();
+    if !guc::running().has_registry || !can_lease() {
+        return (life, None);
+    }
+    let (now_ms, max_borrow_ms) = (WallClock.now_ms(), guc::max_borrow_ms());
+    let next = NextLife { made_for: made_for(), life, now_ms, max_borrow_ms };
+    let begun = match page::own() {
+        Some(page) => record::begin(&page, &next).map(Some),
+        None if HAS_BEGUN.replace(true) => return (life, None),
+        None => page::make(&next).map(|()| None),
+    };
+    match begun {
+        Ok(None) | Ok(Some(Err(Void::NoLease))) => (life, None),
+        Ok(Some(Err(void))) => {
+            texts::begins_anew(&void).report(PgLogLevel::LOG);
+            (life, None)
+        }
+        Ok(Some(Ok(beginning))) => {
+            texts::goes_on(&beginning).report(PgLogLevel::LOG);
+            (life, Some(beginning))
+        }
+        Err(error) => {
+            // Whatever it holds, nothing goes on from there.
+            page::give_up();
+            texts::no_page(&error).report(PgLogLevel::WARNING);
+            (life, None)
+        }
+    }
+}
+
+/// Whether this postmaster has begun a life, so that a page was made or cannot be.
+static HAS_BEGUN: Local<bool> = Local::new(false);
+
+/// Makes what all backends share. What was drawn before is lost with the words. Where a life goes
+/// on from the page, it counts as drawn. Otherwise the first draw looks up what is known of it
+/// (`core/draw/mark.rs`), because a standby may run for years from here to its promotion.
 fn at_start() -> Shared {
+    let (life, beginning) = begin_life();
+    let generator = Generator::new();
+    if let Some((Beginning { begins_ms, .. }, layout)) = beginning.zip(guc::running().layout) {
+        LaneName::ALL.into_iter().for_each(|lane| generator.raise(lane, &layout, begins_ms));
+    }
+    let begins = || Kept { holder: Holder::new(fingerprint()), secret: secret() };
+    let Kept { holder, secret } = beginning.map_or_else(begins, |beginning| beginning.kept);
     Shared {
-        generator: Generator::new(),
+        generator,
         clocks: ClockReference::new(),
         numbers: Numbers::new(),
-        workers: WorkerCell::new(Work { holder: Holder::new(fingerprint()), supply: Supply::new(), secret: secret() }),
-        lease: Locked::new(Lock::Lease, LeaseStatus::new()),
+        workers: WorkerCell::new(Work { holder, supply: Supply::new(), secret }),
+        lease: Locked::new(Lock::Lease, LeaseStatus::new(holder.membership.fleet())),
+        life: Locked::new(Lock::Page, life),
         unclaimed: PublishedMarks::new(),
         since: CountsAtReset {
             counts: std::array::from_fn(|_| AtomicU64::new(0)),

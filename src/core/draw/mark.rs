@@ -32,8 +32,10 @@
 //! ```text
 //! draw: the mark is reached (`generator::Refusal::MarkReached`)
 //!   |-- not loaded ---> load:   lock; read; further ahead than the clock? unlock; wait, or refuse; again
-//!   |                           else follow, once; raise the lane; write, flush, publish; unlock
-//!   |-- beyond it ----> extend: lock; read: is it what was published? write, flush, publish; unlock
+//!   |                           else follow, once; raise the lane; write, flush, ceiling, publish;
+//!   |                           unlock
+//!   |-- beyond it ----> extend: lock; read: is it what was published? write, flush, ceiling, publish;
+//!   |                           unlock
 //!   '-- half used up -> extend, if the lock is free; the others still have half, and never wait
 //! ```
 //!
@@ -45,11 +47,13 @@
 //! began. The mark keeps the ids of each database ascending, whatever the numbers.
 //!
 //! A draw with leased numbers writes the mark and does not flush it, because a crash cannot repeat
-//! what only a client has seen (G2). After a crash, a backend's included, shared memory is another
-//! holder, with another lease, and so with other ids (`lease.rs`). For ids that are stored (G1),
-//! the order in WAL is enough: the row's record comes after the mark's, so every prefix of
-//! WAL that holds the row holds the mark. What an operator asks for is flushed all the same: an
-//! advance, a reset, another layout, another fleet.
+//! what only a client has seen (G2). After a crash of a backend, the next life of shared memory
+//! begins above every mark that was published: before that, a mark raises the **ceiling**, which
+//! is outside of what a crash loses (`fleet/page.rs`). A life without a ceiling is another holder,
+//! with another lease, and so with other ids (`lease.rs`). For ids that are stored (G1), the order
+//! in WAL is enough: the row's record comes after the mark's, so every prefix of WAL that holds the
+//! row holds the mark. What an operator asks for is flushed all the same: an advance, a reset,
+//! another layout, another fleet.
 //!
 //! Leases of two fleets know nothing of each other. So a database stores the fleet whose leases it
 //! was first drawn with ([`IdStamp::fleet`]), durably, before the first of these ids is drawn. It
@@ -73,7 +77,7 @@
 use crate::clock::{ClockReference, DAY_MS, Wait};
 use crate::draw::generator::Generator;
 use crate::draw::numbers::Numbers;
-use crate::draw::published::{MARK_AHEAD_MS, Marks};
+use crate::draw::published::{FoundMark, MARK_AHEAD_MS, Marks};
 use crate::draw::stamp::{IdStamp, NO_END};
 use crate::id::identity::{Identity, LaneName};
 use crate::id::layout::Layout;
@@ -193,6 +197,11 @@ pub trait MarkedDatabase {
 
     /// Returns when the marks that are stored are durable, whichever session has written them.
     fn flush_marks(&self) -> Result<(), Self::Error>;
+
+    /// Notes that a mark of leased numbers is going to be published, where the next life of this
+    /// server's memory begins above it (`fleet/page.rs`). The mark is written, and not published
+    /// yet.
+    fn raise_ceiling(&self, mark_ms: i64) -> Result<(), Self::Error>;
 
     /// Reads the wall clock, in milliseconds since 1970.
     fn now_ms(&self) -> i64;
@@ -419,8 +428,17 @@ impl<D: MarkedDatabase> Mark<'_, D> {
         let mark_ms = published_ms.max(end_ms.saturating_add(MARK_AHEAD_MS)).min(end_of(drawing));
         self.write_mark(lane, logged(mark_ms))?;
         self.flush_for(drawing, &stored)?;
-        marks.publish(found, mark_ms);
+        self.publish(drawing, marks, found, mark_ms)?;
         self.clocks.note(now_ms, boot_ms);
+        Ok(())
+    }
+
+    /// Publishes a mark that is written, in the place of what was found.
+    fn publish(&self, drawing: &IdStamp, marks: Marks<'_>, found: FoundMark, mark_ms: i64) -> Result<(), D::Error> {
+        if drawing.is_leased() {
+            self.database.raise_ceiling(mark_ms)?;
+        }
+        marks.publish(found, mark_ms);
         Ok(())
     }
 
@@ -499,7 +517,7 @@ impl<D: MarkedDatabase> Mark<'_, D> {
             self.database.write(StoredNumber::Layout, drawing.layout().fingerprint())?;
         }
         self.flush_for(drawing, stored)?;
-        marks.publish(found, mark_ms.min(end_of(drawing)));
+        self.publish(drawing, marks, found, mark_ms.min(end_of(drawing)))?;
         self.clocks.note(now_ms, boot_ms);
         Ok(())
     }

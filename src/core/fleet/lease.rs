@@ -15,9 +15,10 @@
 //!   end of the one before. Every change is a compare-and-swap.
 //! - **R2** A server draws an id only if the id's whole tick lies in a lease that it knows to be
 //!   written. The lanes begin at `from`, and published marks end at `until` (`numbers.rs`).
-//! - **R3** A **holder** never draws the same word twice (I1): it is one life of *shared memory*.
-//!   It gives each of its leases a random name. The name lies beside the words that it guards, so
-//!   no backup and no copy of a disk carries it.
+//! - **R3** A **holder** never draws the same word twice (I1): it is one life of *shared memory*,
+//!   or several, one after the other, of which each begins where the one before may have ended
+//!   (`page.rs`). It gives each of its leases a random name. The name lies beside the words that it
+//!   guards, and in this machine's memory alone, so no backup and no copy of a disk carries it.
 //!
 //! Two equal ids would have the same number and tick, so the same lease (R1, R2) and holder,
 //! which contradicts R3. No clock, timeout or pause enters the argument: a server that sleeps for a
@@ -51,7 +52,8 @@
 //! | a record of an older generation is renewed only beyond the horizon | a number that another server has taken in what was forgotten |
 //! | a renewal never lowers `until` | ids that were drawn up to the old one |
 //! | what is given back ends with the later lane's tick | ids that the other lane has drawn |
-//! | a life of shared memory is a holder | a crash, which loses the lanes' words |
+//! | a life of shared memory is a holder, or goes on with one above every mark that was published | a crash, which loses the lanes' words |
+//! | a lease is left, and given back, only after the registry was read | a return without an answer, after which a server has no number |
 //! | each lease has a name of its own | two copies of a memory that hold different numbers, and take each other's for their own once the registry has forgotten |
 //! | a record's count is greater than that of the record it replaces | a restored registry that is taken for a copy of this memory, or the reverse |
 //!
@@ -86,6 +88,7 @@ use crate::clock::Clock;
 use crate::draw::generator::Generator;
 use crate::draw::numbers::{NextNumbers, Numbers};
 use crate::draw::published::PublishedMarks;
+use crate::fleet::bytes::bytes;
 use crate::fleet::exchange::Member;
 use crate::fleet::registry::MemberTerms;
 use crate::id::identity::Identity;
@@ -245,6 +248,17 @@ pub struct Lease {
     /// Where that generation's freeze ends.
     freeze_ms: i64,
 }
+
+bytes!(Lease {
+    worker: i64,
+    from_ms: i64,
+    until_ms: i64,
+    holder: u128,
+    nonce: u64,
+    count: u64,
+    generation: u64,
+    freeze_ms: i64,
+});
 
 /// Returns what a server brings to its fleet.
 pub fn member(layout: &Layout, has_backup: bool) -> MemberTerms {

@@ -2,6 +2,7 @@
 //! (`lease/holder.rs`) and the supply of its blocks (`segment/supply.rs`) read one registry, so
 //! they share this.
 
+use crate::fleet::bytes::bytes;
 use crate::fleet::registry::{Fleet, FleetLimits, MemberTerms, Reading};
 
 /// What one life of shared memory knows of its fleet.
@@ -14,6 +15,9 @@ pub struct Membership {
     /// How far clocks are taken to be apart, as the fleet's record said last, in milliseconds.
     skew_ms: i64,
 }
+
+bytes!(FleetLimits { longest_ms: i64, skew_ms: i64 });
+bytes!(Membership { fleet: Option<u128>, limits: FleetLimits, skew_ms: i64 });
 
 impl Membership {
     /// Makes what is known at the start: nothing.

@@ -553,7 +553,10 @@ fn a_number_is_given_back_at_the_second_try() {
     let (worker, _, until_ms) = server.held().unwrap();
     server.is_cut_off.set(true);
     let mut holder = server.holder.get();
+    let before = holder;
     assert_eq!(holder.give_back(&server.process()), Err(Failure::Away(NoAnswer)));
+    // Without an answer, nothing is left.
+    assert!(holder == before && server.draws());
     server.is_cut_off.set(false);
     holder.give_back(&server.process()).unwrap();
     assert!(world.record(worker).until_ms < until_ms);
@@ -811,7 +814,7 @@ fn what_a_process_was_leaving_when_it_ended_stays_leased_to_its_end() {
     server.loses_answers.set(1);
     assert_eq!(server.keep(), Err(Failure::Away(NoAnswer)));
     // It ends when the numbers are left, before that is noted.
-    let (holder, has_died) = server.dies(2, |holder| drop(holder.give_back(&server.process())));
+    let (holder, has_died) = server.dies(6, |holder| drop(holder.give_back(&server.process())));
     assert!(has_died && !server.draws());
     server.holder.set(holder);
     server.give_back();

@@ -30,15 +30,17 @@ enum Did {
     WriteOnlyMark(LaneName, i64),
     Flush,
     FlushMarks,
+    RaiseCeiling(i64),
     WaitFor(Wait),
     Report(MarkNotice),
 }
-use Did::{Flush, FlushMarks, Report, WaitFor, Write, WriteOnlyMark};
+use Did::{Flush, FlushMarks, RaiseCeiling, Report, WaitFor, Write, WriteOnlyMark};
 
 #[derive(Debug, PartialEq, Eq)]
 enum Failure {
     Refused(mark::MarkRefusal),
     DiskFull,
+    NoPage,
     DrawRefused(DrawRefusal),
     LeaseIsOver,
 }
@@ -59,6 +61,7 @@ struct Fake {
     published: PublishedMarks,
     locked: Cell<bool>,
     disk_full: Cell<bool>,
+    no_page: Cell<bool>,
     /// Called after each write, and at each flush.
     at_write: RefCell<Option<Box<dyn Fn()>>>,
     did: RefCell<Vec<Did>>,
@@ -81,7 +84,7 @@ impl Fake {
         let published = PublishedMarks::new();
         assert!(published.claim(UNCLAIMED, OWNER));
         let [now_ms, boot_ms] = [NOW_MS, 5000].map(Cell::new);
-        let (locked, disk_full) = (Cell::new(false), Cell::new(false));
+        let [locked, disk_full, no_page] = [false; 3].map(Cell::new);
         Self {
             stored: Cell::new(stored),
             half_stored: Cell::new(None),
@@ -90,6 +93,7 @@ impl Fake {
             published,
             locked,
             disk_full,
+            no_page,
             at_write: RefCell::default(),
             did: RefCell::default(),
         }
@@ -173,6 +177,12 @@ impl MarkedDatabase for &Fake {
     fn flush_marks(&self) -> Result<(), Failure> {
         self.did.borrow_mut().push(FlushMarks);
         Ok(())
+    }
+
+    fn raise_ceiling(&self, mark_ms: i64) -> Result<(), Failure> {
+        assert!(self.locked.get());
+        self.did.borrow_mut().push(RaiseCeiling(mark_ms));
+        if self.no_page.get() { Err(Failure::NoPage) } else { Ok(()) }
     }
 
     fn now_ms(&self) -> i64 {
@@ -652,7 +662,8 @@ fn another_fleet_is_refused_until_it_is_accepted() {
     lease(&mut server, &fake, NOW_MS + 60_000);
     server.make_way(&fake, LaneName::Primary, NOW_MS + 1).unwrap();
     assert_eq!(fake.stored.get().fleet, Some(FLEET));
-    assert_eq!(fake.did().last_chunk(), Some(&[Write(StoredNumber::Fleet, FLEET), Flush]));
+    let ceiling = RaiseCeiling(fake.published_ms()[0].unwrap());
+    assert_eq!(fake.did().last_chunk(), Some(&[Write(StoredNumber::Fleet, FLEET), Flush, ceiling]));
     // Another one may neither draw nor reset.
     lease_in(OTHER, &mut server, &fake, NOW_MS + 60_000);
     let refused = || Err(Failure::Refused(mark::MarkRefusal::OtherFleet { stored: FLEET, fleet: OTHER }));
@@ -1035,7 +1046,7 @@ fn a_mark_ends_with_the_lease() {
     fake.now_ms.set(UNTIL_MS - 800);
     fake.did();
     server.make_way(&fake, LaneName::Primary, UNTIL_MS - 799).unwrap();
-    assert_eq!(fake.did(), [Write(PRIMARY, UNTIL_MS)]);
+    assert_eq!(fake.did(), [Write(PRIMARY, UNTIL_MS), RaiseCeiling(UNTIL_MS)]);
     assert_eq!(fake.published_ms()[0], Some(UNTIL_MS));
     // At its end nothing is written. A longer lease of the same number needs no load.
     fake.now_ms.set(UNTIL_MS - 100);
@@ -1044,8 +1055,41 @@ fn a_mark_ends_with_the_lease() {
     server.numbers.extend(UNTIL_MS + 60_000);
     server.drawing = server.numbers.read(&server.layout).unwrap();
     server.make_way(&fake, LaneName::Primary, UNTIL_MS - 99).unwrap();
-    assert_eq!(fake.did(), [Write(PRIMARY, UNTIL_MS + 901)]);
+    assert_eq!(fake.did(), [Write(PRIMARY, UNTIL_MS + 901), RaiseCeiling(UNTIL_MS + 901)]);
     assert_eq!(fake.published_ms()[0], Some(UNTIL_MS + 901));
+}
+
+/// The next life begins at the ceiling. So it is raised to a mark before that is published, whether
+/// the mark is loaded or moved, and to the end of the lease at most.
+#[test]
+fn a_mark_of_leased_numbers_is_published_only_after_the_ceiling_was_raised_to_it() {
+    let mut server = Server::new("snowflake", 5, false);
+    let fake = server.fresh();
+    lease(&mut server, &fake, NOW_MS + 1500);
+    for (end_ms, until_ms) in [(NOW_MS + 1, NOW_MS + 1500), (NOW_MS + 1501, NOW_MS + 10_000)] {
+        server.numbers.extend(until_ms);
+        server.drawing = server.numbers.read(&server.layout).unwrap();
+        let before = fake.published_ms();
+        fake.no_page.set(true);
+        assert_eq!(server.make_way(&fake, LaneName::Primary, end_ms), Err(Failure::NoPage));
+        assert_eq!(fake.published_ms(), before, "it is published all the same");
+        fake.no_page.set(false);
+        fake.did();
+        server.make_way(&fake, LaneName::Primary, end_ms).unwrap();
+        let published_ms = fake.published_ms()[0].unwrap_or_else(|| {
+            // The mark that was written was found stored, so that it is loaded.
+            server.make_way(&fake, LaneName::Primary, end_ms).unwrap();
+            fake.published_ms()[0].unwrap()
+        });
+        assert!(published_ms <= until_ms && Some(published_ms) > before[0]);
+        assert_eq!(fake.did().last(), Some(&RaiseCeiling(published_ms)));
+    }
+    // A configured number has no page.
+    let server = Server::new("snowflake", 5, false);
+    let fake = server.fresh();
+    fake.no_page.set(true);
+    server.make_way(&fake, LaneName::Primary, NOW_MS + 1).unwrap();
+    assert!(fake.published_ms()[0].is_some());
 }
 
 /// A session that draws, and does not wait for a longer lease.

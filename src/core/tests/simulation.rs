@@ -40,6 +40,8 @@ mod histories;
 #[path = "simulation/keeper.rs"]
 mod keeper;
 mod kit;
+#[path = "simulation/lives.rs"]
+mod lives;
 #[path = "simulation/log.rs"]
 mod log;
 #[path = "simulation/office.rs"]
@@ -119,7 +121,7 @@ const EVENTS: [&str; 23] = [
 ];
 
 /// What must happen often in the histories of a fleet.
-const FLEET_EVENTS: [&str; 45] = [
+const FLEET_EVENTS: [&str; 51] = [
     "acquired",
     "adopted",
     "answer lost",
@@ -127,6 +129,7 @@ const FLEET_EVENTS: [&str; 45] = [
     "clock off",
     "closed",
     "copied",
+    "crash with page",
     "drawn",
     "drawn from a known tick",
     "draws on",
@@ -135,6 +138,7 @@ const FLEET_EVENTS: [&str; 45] = [
     "frozen",
     "given back",
     "gives back",
+    "goes on",
     "kept",
     "late",
     "lease set",
@@ -151,6 +155,10 @@ const FLEET_EVENTS: [&str; 45] = [
     "older",
     "opened",
     "operator ends",
+    "page broken",
+    "page is void",
+    "page lost",
+    "page older",
     "process ends",
     "range set",
     "read",
@@ -369,6 +377,18 @@ fn two_servers_draw_the_same_id_without_any_one_of_the_rules() {
         Lie::BringsOther,
     ] {
         assert_breaks(Story::Fleet(None), lie, RULES);
+    }
+    for (lie, guarantees) in [
+        (Lie::PublishedFirst, RULES),
+        (Lie::NoCeiling, RULES),
+        (Lie::ReturnsUnnoted, RULES),
+        (Lie::LanesNotRaised, RULES),
+        (Lie::OlderHolder, &[Guarantee::Alone]),
+        (Lie::CallsFirst, &[Guarantee::Alone]),
+        (Lie::OtherSecret, &[Guarantee::Alone]),
+        (Lie::EntersEarly, &[Guarantee::Bounded]),
+    ] {
+        assert_breaks(Story::Fleet(None), lie, guarantees);
     }
     assert_breaks(Story::TwoFleets, Lie::AnyFleet, &[Guarantee::G3]);
     assert_breaks(Story::Fleet(None), Lie::LostIsNo, &[Guarantee::Alone]);

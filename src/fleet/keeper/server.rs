@@ -1,13 +1,13 @@
 //! This server and its registry, as the core sees them.
 
-use std::convert::Infallible;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::{Duration, Instant};
 
 use snowflake_core::clock::Clock;
 use snowflake_core::fleet::exchange::Member;
-use snowflake_core::fleet::lease::{self, LeaseNotice, LeasingServer, SharedWords};
+use snowflake_core::fleet::lease::{self, Holder, LeaseNotice, LeasingServer, SharedWords};
 use snowflake_core::fleet::membership::FleetNotice;
+use snowflake_core::fleet::page::Kept;
 use snowflake_core::fleet::registry::{MemberTerms, Reading, Store, Swap, SwapAnswer, Wanted, WantedTags};
 use snowflake_core::fleet::segment::{Claimed, Place, SuppliedServer, SupplyNotice};
 use snowflake_core::id::layout::Layout;
@@ -18,6 +18,8 @@ use crate::error::{Sent, fleet as texts};
 use crate::ids::stamp;
 use crate::postgres::backend::{self, WallClock};
 use crate::settings::guc;
+use crate::shared::page::PageError;
+use crate::shared::shmem;
 
 /// How long one step of a call of the registry may take: connecting, or a statement.
 const STEP: Duration = Duration::from_secs(5);
@@ -52,7 +54,7 @@ impl Clock for Keeper<'_> {
 }
 
 impl Member for Keeper<'_> {
-    type End = Infallible;
+    type End = PageError;
 
     fn member(&self) -> MemberTerms {
         lease::member(self.layout, stamp::has_backup())
@@ -67,7 +69,7 @@ impl Member for Keeper<'_> {
         hasher.finish()
     }
 
-    fn report_fleet(&self, notice: FleetNotice) -> Result<(), Infallible> {
+    fn report_fleet(&self, notice: FleetNotice) -> Result<(), PageError> {
         let (level, report) = texts::fleet_notice(&notice);
         report.report(level);
         Ok(())
@@ -91,7 +93,11 @@ impl LeasingServer for Keeper<'_> {
         self.words
     }
 
-    fn report(&self, notice: LeaseNotice) -> Result<(), Infallible> {
+    fn saves(&self, holder: &Holder) -> Result<(), PageError> {
+        shmem::keep(self.made_for.get(), &Kept { holder: *holder, secret: self.secret })
+    }
+
+    fn report(&self, notice: LeaseNotice) -> Result<(), PageError> {
         notes::report(&notice, self.status.get().fleet);
         Ok(())
     }
@@ -114,7 +120,7 @@ impl SuppliedServer for Keeper<'_> {
         backend::boot_ms()
     }
 
-    fn report(&self, notice: SupplyNotice) -> Result<(), Infallible> {
+    fn report(&self, notice: SupplyNotice) -> Result<(), PageError> {
         let (level, report) = texts::supply_notice(&notice);
         report.report(level);
         Ok(())

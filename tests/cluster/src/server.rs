@@ -702,10 +702,20 @@ impl Server {
     ///
     /// Panics if the process is not one of this server's.
     pub fn kill_backend(&self, pid: i32) {
+        assert!(self.kills(pid), "process {pid} is not one of this server's");
+    }
+
+    /// Kills a process of the server, as [`kill_backend`](Self::kill_backend) does. Returns false
+    /// if it is not one of this server's, any more.
+    #[must_use]
+    pub fn kills(&self, pid: i32) -> bool {
         let pid = Pid::from_raw(pid);
-        assert!(children_of(self.pid()).contains(&pid), "process {pid} is not one of this server's");
-        signal(pid, Signal::SIGKILL);
-        wait_until("the end of the backend", || is_gone(pid));
+        let is_own = children_of(self.pid()).contains(&pid);
+        if is_own {
+            signal(pid, Signal::SIGKILL);
+            wait_until("the end of the backend", || is_gone(pid));
+        }
+        is_own
     }
 
     /// Tells one process of the server to end (SIGTERM), such as a background worker.

@@ -1,6 +1,6 @@
-//! The negative control: a build whose logged mark does not run ahead of the clock, and whose
-//! published mark does not end with the lease. It must fail the crash tests and the fleet's.
-//! Otherwise those tests prove nothing.
+//! The negative control: a build whose logged mark does not run ahead of the clock, whose published
+//! mark does not end with the lease, and whose lives go on without a ceiling. It must fail the
+//! crash tests and the fleet's. Otherwise those tests prove nothing.
 //!
 //! `tools/test` makes that build (`tools/build control`) and names its `pg_config` in the
 //! environment variable `CONTROL_PG_CONFIG`. It is a separate test binary because a process knows
@@ -28,6 +28,34 @@ fn without_a_mark_that_runs_ahead_ids_come_twice_and_the_tests_see_it() {
     ids_of_an_open_transaction_come_twice();
     a_ledger_finds_what_a_crash_under_load_has_lost();
     a_server_that_slept_draws_with_a_number_that_another_one_has();
+    a_life_that_goes_on_draws_again_what_the_one_before_has_drawn();
+}
+
+/// Does what `a_member_whose_backend_is_killed_goes_on_without_its_registry` in `lives.rs` does.
+fn a_life_that_goes_on_draws_again_what_the_one_before_has_drawn() {
+    let fleet = Fleet::start();
+    let layout = "time:41 worker:10 sequence:2 unit:1ms epoch:2025-01-01T00:00:00Z";
+    let server = fleet.member().set("layout", layout).set("max_borrow", "30s").start_with_extension();
+    let worker = server.connect().wait_for_lease();
+    server.connect().batch_execute("CREATE DATABASE other").unwrap();
+    server.connect_to("other").batch_execute("CREATE EXTENSION snowflake_id").unwrap();
+    fleet.registry.stop(Shutdown::Immediate);
+    let draw = |database: &str| {
+        let mut session = server.connect_to(database);
+        session
+            .ids("SELECT snowflake_next() FROM generate_series(1, 20000)")
+            .unwrap()
+            .into_iter()
+            .collect::<BTreeSet<_>>()
+    };
+    let before = draw("postgres");
+    let mut session = server.connect();
+    server.kill_backend(session.pid());
+    server.wait_until_ready();
+    assert_eq!(server.connect().wait_for_lease(), worker);
+    // With a ceiling, both databases would go on above all that was drawn.
+    let after = draw("other");
+    assert!(!before.is_disjoint(&after), "the control proves nothing: no id came twice after a kill");
 }
 
 /// Does what `a_server_that_slept_beyond_its_lease_draws_nothing_with_its_old_number` in `fleet.rs`

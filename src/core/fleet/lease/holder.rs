@@ -11,6 +11,7 @@
 use super::decisions::{Clocks, FoundLease, Inputs, RENEWED_EVERY_MS, given_back};
 use super::{Gap, Lease, LeaseNotice, LeaseTerms, LeasingServer, least_ms};
 use crate::draw::numbers::NextNumbers;
+use crate::fleet::bytes::{Bytes, bytes};
 use crate::fleet::exchange::{self, Failure, Swapped, ended};
 use crate::fleet::membership::Membership;
 use crate::fleet::pace::MOST_ROUNDS;
@@ -32,6 +33,8 @@ struct LeaseProposal {
     ends_ms: Option<i64>,
 }
 
+bytes!(LeaseProposal { worker: i64, holder: u128, was: Option<u64>, nonce: u64, count: u64, ends_ms: Option<i64> });
+
 /// What the words of a life show, from which its sessions draw (`numbers.rs`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Drawing {
@@ -44,6 +47,37 @@ enum Drawing {
     Entering(Lease),
     /// They are being changed to no numbers. They may still show those of this lease.
     Leaving(Option<Lease>),
+    /// No numbers yet. An earlier life has drawn with this lease, and this one begins where that
+    /// may have ended, once the clock is there.
+    Kept(Lease),
+}
+
+/// A number for each, and the lease.
+impl Bytes for Drawing {
+    const LENGTH: usize = 1 + Option::<Lease>::LENGTH;
+
+    fn put(&self, to: &mut &mut [u8]) {
+        let (form, lease): (u8, _) = match *self {
+            Self::Free => (0, None),
+            Self::Held(lease) => (1, Some(lease)),
+            Self::Entering(lease) => (2, Some(lease)),
+            Self::Leaving(lease) => (3, lease),
+            Self::Kept(lease) => (4, Some(lease)),
+        };
+        form.put(to);
+        lease.put(to);
+    }
+
+    fn read(from: &mut &[u8]) -> Option<Self> {
+        match (u8::read(from)?, Option::<Lease>::read(from)?) {
+            (0, None) => Some(Self::Free),
+            (1, Some(lease)) => Some(Self::Held(lease)),
+            (2, Some(lease)) => Some(Self::Entering(lease)),
+            (3, lease) => Some(Self::Leaving(lease)),
+            (4, Some(lease)) => Some(Self::Kept(lease)),
+            _ => None,
+        }
+    }
 }
 
 /// One life of shared memory, and what it holds.
@@ -74,7 +108,25 @@ pub struct Holder {
     /// Before which instant no number can be used, if the registry has said so since the lease was
     /// renewed or acquired last.
     frozen_ms: Option<i64>,
+    /// Where this life begins: an earlier one may have drawn up to here. Both lanes lie at or after
+    /// it.
+    begins_ms: i64,
 }
+
+bytes!(Holder {
+    membership: Membership,
+    server: u64,
+    drawing: Drawing,
+    next: Option<Lease>,
+    proposal: Option<LeaseProposal>,
+    returned: [Option<LeaseProposal>; 3],
+    count: u64,
+    length_ms: i64,
+    lease_ms: i64,
+    left_ms: i64,
+    frozen_ms: Option<i64>,
+    begins_ms: i64,
+});
 
 /// One turn of one process with its holder.
 struct Leasing<'a, S> {
@@ -98,7 +150,23 @@ impl Holder {
             lease_ms: DEFAULT_LEASE_MS,
             left_ms: i64::MIN,
             frozen_ms: None,
+            begins_ms: i64::MIN,
         }
+    }
+
+    /// Returns the holder that the next life of the server's memory goes on with, which begins at
+    /// `begins_ms`, and where its last lease ends. The words and the lanes of this life are lost.
+    /// Returns `None` if there is no lease to go on with.
+    pub(crate) fn goes_on(&self, begins_ms: i64) -> Option<(Self, i64)> {
+        let drawing = match self.drawing {
+            Drawing::Held(lease) | Drawing::Entering(lease) | Drawing::Kept(lease) => Drawing::Kept(lease),
+            // What was left stays leased to its end, as where a process ends.
+            Drawing::Free | Drawing::Leaving(_) => Drawing::Free,
+        };
+        let (proposal, begins_ms) = (self.unless_left(), self.begins_ms.max(begins_ms));
+        let next = Self { drawing, proposal, left_ms: i64::MIN, begins_ms, ..*self };
+        let until_ms = next.kept().into_iter().chain(next.next).map(|lease| lease.until_ms).max()?;
+        Some((next, until_ms))
     }
 
     /// Returns the lease that the server draws with.
@@ -107,8 +175,27 @@ impl Holder {
             Drawing::Held(lease) => Some(lease),
             // A process has ended meanwhile, perhaps before it has left the lease.
             Drawing::Leaving(lease) => lease,
-            Drawing::Free | Drawing::Entering(_) => None,
+            Drawing::Free | Drawing::Entering(_) | Drawing::Kept(_) => None,
         }
+    }
+
+    /// Returns the lease that an earlier life has drawn with, until this one does.
+    pub fn kept(&self) -> Option<Lease> {
+        match self.drawing {
+            Drawing::Kept(lease) => Some(lease),
+            _ => None,
+        }
+    }
+
+    /// Returns the lease that the server draws with, or goes on to draw with.
+    fn own(&self) -> Option<Lease> {
+        self.held().or(self.kept())
+    }
+
+    /// Returns the proposal, unless it is for a lease that is being left.
+    fn unless_left(&self) -> Option<LeaseProposal> {
+        let is_left = |proposal: &LeaseProposal| matches!(self.drawing, Drawing::Leaving(Some(left)) if left.holder == proposal.holder);
+        self.proposal.filter(|proposal| !is_left(proposal))
     }
 
     /// Returns the lease that it draws with later.
@@ -116,7 +203,7 @@ impl Holder {
         match self.drawing {
             // A process has ended meanwhile. The next one enters it again.
             Drawing::Entering(lease) => Some(lease),
-            Drawing::Free | Drawing::Held(_) | Drawing::Leaving(_) => self.next,
+            Drawing::Free | Drawing::Held(_) | Drawing::Leaving(_) | Drawing::Kept(_) => self.next,
         }
     }
 
@@ -126,7 +213,7 @@ impl Holder {
     /// have renewed the next lease only.
     pub fn gap(&self) -> Option<Gap> {
         let until_ms = self.next().map(|next| next.from_ms).or(self.frozen_ms)?;
-        let from_ms = self.held().map(|held| held.until_ms);
+        let from_ms = self.own().map(|own| own.until_ms);
         from_ms.is_none_or(|from_ms| from_ms < until_ms).then_some(Gap { from_ms, until_ms })
     }
 
@@ -138,12 +225,16 @@ impl Holder {
         (self.length(terms, layout) / 10).min(RENEWED_EVERY_MS)
     }
 
-    /// Returns in how many milliseconds [`enter`](Self::enter) will begin to draw with the next
-    /// lease, if there is one; 0 for now. The caller must not vary this.
+    /// Returns in how many milliseconds [`enter`](Self::enter) will begin to draw with the lease
+    /// that is kept, or with the next one, if there is one; 0 for now. The caller must not vary
+    /// this.
     pub fn enters_in_ms<S: LeasingServer>(&self, server: &S, terms: &LeaseTerms) -> Option<i64> {
-        let (next, now_ms) = (self.next()?, server.now_ms());
+        let (next, now_ms) = (self.kept().or(self.next())?, server.now_ms());
         identity(server, next.worker)?;
-        let begins_in_ms = next.from_ms.saturating_sub(now_ms).max(0);
+        // The lanes are there already. Until the clock is, too, as far as ids may borrow, a draw
+        // would report a clock that was set back.
+        let begins_ms = next.from_ms.max(self.begins_ms.saturating_sub(terms.max_borrow_ms));
+        let begins_in_ms = begins_ms.saturating_sub(now_ms).max(0);
         // A lane that was left at the end of its tick is in the next one, which would look like a
         // clock that was set back.
         let left_in_ms = self.left_ms.saturating_sub(now_ms).saturating_sub(terms.max_borrow_ms);
@@ -182,9 +273,9 @@ impl Holder {
     }
 
     /// Gives back all that is held, will be held, or was asked for without an answer; what is held
-    /// from the tick after the last one in which an id was drawn. Draws nothing from then on,
-    /// whatever the registry answers; [`renew_or_acquire`](Self::renew_or_acquire) acquires a
-    /// number again.
+    /// from the tick after the last one in which an id was drawn. If the registry cannot be read,
+    /// nothing is changed. Otherwise it draws nothing from then on, whatever the registry answers;
+    /// [`renew_or_acquire`](Self::renew_or_acquire) acquires a number again.
     ///
     /// # Errors
     /// [`Failure`]. Up to three numbers stay leased then, each up to its end or until the message
@@ -225,18 +316,25 @@ impl Holder {
 
     /// Returns the lease that is to be renewed.
     fn lease_to_renew(&self) -> Option<Lease> {
-        self.next.or(self.held())
+        self.next.or(self.own())
+    }
+
+    /// Returns the number that is given back first, if there is something to give back.
+    fn returned_first(&self) -> Option<i64> {
+        let noted = self.returned.iter().flatten().map(|noted| noted.worker);
+        let leases = [self.own(), self.next].into_iter().flatten().map(|lease| lease.worker);
+        noted.chain(leases).chain(self.proposal.map(|asked| asked.worker)).next()
     }
 
     /// Returns what is known of leases of a number.
     fn leases_of(&self, worker: i64) -> impl Iterator<Item = Lease> {
-        [self.held(), self.next].into_iter().flatten().filter(move |lease| lease.worker == worker)
+        [self.own(), self.next].into_iter().flatten().filter(move |lease| lease.worker == worker)
     }
 
     /// Takes a lease for over.
     fn let_go(&mut self, lease: Lease) {
         self.next = self.next.filter(|next| *next != lease);
-        if self.held() == Some(lease) {
+        if self.own() == Some(lease) {
             self.drawing = Drawing::Free;
         }
     }
@@ -276,16 +374,22 @@ impl<'a, S: LeasingServer> Leasing<'a, S> {
             Drawing::Leaving(left) => {
                 // What the lanes have reached may be unknown. So the lease stays leased to its end:
                 // it is neither given back, nor entered again by a renewal that is proposed.
-                let is_left = |proposal: &LeaseProposal| left.is_some_and(|left| left.holder == proposal.holder);
-                self.holder.proposal = self.holder.proposal.filter(|proposal| !is_left(proposal));
+                self.holder.proposal = self.holder.unless_left();
                 self.leave(left).map(drop)
             }
-            Drawing::Free | Drawing::Held(_) => Ok(()),
+            Drawing::Free | Drawing::Held(_) | Drawing::Kept(_) => Ok(()),
         }
     }
 
-    /// Begins to draw with the next lease, if the clock has reached it.
+    /// Begins to draw with the lease that is kept, and with the next one, if the clock has reached
+    /// it.
     fn enters(&mut self) -> Result<(), S::End> {
+        if let Some((kept, span)) = self.holder.kept().and_then(|kept| Some((kept, self.span(kept)?))) {
+            if self.holder.enters_in_ms(self.server, self.terms) != Some(0) {
+                return Ok(());
+            }
+            self.show(kept, &span)?;
+        }
         match self.holder.next.and_then(|next| Some((next, self.span(next)?))) {
             Some((next, span)) if self.holder.enters_in_ms(self.server, self.terms) == Some(0) => {
                 self.holder.next = None;
@@ -314,7 +418,8 @@ impl<'a, S: LeasingServer> Leasing<'a, S> {
 
     /// Returns what the words show of a lease.
     fn span(&self, lease: Lease) -> Option<NextNumbers> {
-        let Lease { from_ms, until_ms, worker, .. } = lease;
+        let Lease { until_ms, worker, .. } = lease;
+        let from_ms = lease.from_ms.max(self.holder.begins_ms);
         let fleet = Fleet::code(self.holder.membership.fleet()?);
         Some(NextNumbers { identity: identity(self.server, worker)?, from_ms, until_ms, fleet })
     }
@@ -331,14 +436,22 @@ impl<'a, S: LeasingServer> Leasing<'a, S> {
 
     fn give_back(&mut self) -> Result<(), Failure<S::Error>> {
         self.resumes().map_err(ended::<S>)?;
-        let held = self.holder.held();
-        let reached_ms = self.leave(held).map_err(ended::<S>)?;
-        self.plan_return(held, reached_ms);
+        // Without an answer, nothing is given back, and nothing is left.
+        let mut first = match self.holder.returned_first() {
+            Some(worker) => Some((worker, self.read(&self.one(worker))?)),
+            None => None,
+        };
+        let own = self.holder.own();
+        let reached_ms = self.leave(own).map_err(ended::<S>)?;
+        self.plan_return(own, reached_ms);
         (self.holder.next, self.holder.proposal) = (None, None);
         let mut rounds = 0..MOST_ROUNDS;
         while let Some(asked) = self.holder.first_proposal() {
             rounds.next().ok_or(Failure::Contended)?;
-            let (reading, clocks) = self.read(&self.one(asked.worker))?;
+            let (reading, clocks) = match first.take() {
+                Some((worker, read)) if worker == asked.worker => read,
+                _ => self.read(&self.one(asked.worker))?,
+            };
             if reading.fleet.closed {
                 return Err(Failure::Closed);
             }
@@ -510,11 +623,11 @@ impl<'a, S: LeasingServer> Leasing<'a, S> {
             return None;
         };
         // It has arrived. That need not be durable, so it only shows what to compare next.
-        let held = match &mut holder.drawing {
-            Drawing::Held(lease) => Some(lease),
+        let own = match &mut holder.drawing {
+            Drawing::Held(lease) | Drawing::Kept(lease) => Some(lease),
             _ => None,
         };
-        for lease in held.into_iter().chain(&mut holder.next) {
+        for lease in own.into_iter().chain(&mut holder.next) {
             if (lease.worker, lease.holder) == (worker, record.holder) {
                 (lease.nonce, lease.count) = (record.nonce, record.count);
             }
@@ -628,6 +741,8 @@ impl<'a, S: LeasingServer> Leasing<'a, S> {
         if self.holder.held().as_ref().is_some_and(is_same) {
             self.holder.drawing = Drawing::Held(lease);
             self.call().and_then(|server| server.extend(until_ms)).map_err(ended::<S>)?;
+        } else if self.holder.kept().as_ref().is_some_and(is_same) {
+            self.holder.drawing = Drawing::Kept(lease);
         } else {
             let is_new = !self.holder.next.as_ref().is_some_and(is_same);
             self.holder.next = Some(lease);
@@ -653,4 +768,93 @@ fn signed(record: NumberRecord, proposal: LeaseProposal, inputs: &Inputs<'_>) ->
     let generation = if ends_ms.is_some() { record.generation } else { inputs.reading.fleet.generation };
     let (renewed_ms, offset_ms) = (inputs.reading.now_ms, inputs.clocks.offset_ms);
     NumberRecord { holder, nonce, count, generation, renewed_ms, offset_ms, server: inputs.server, ..record }
+}
+
+#[cfg(test)]
+impl Holder {
+    /// Makes one that draws with a lease up to `until_ms`, for the tests of the page.
+    pub(crate) fn drawing_until(until_ms: i64) -> Self {
+        let lease = Lease {
+            worker: 5,
+            from_ms: until_ms - 30_000,
+            until_ms,
+            holder: 1 << 100,
+            nonce: 11,
+            count: 3,
+            generation: 1,
+            freeze_ms: i64::MIN,
+        };
+        Self { drawing: Drawing::Held(lease), ..Self::new(8) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns a holder whose fields all differ from those of a new one.
+    fn full(drawing: Drawing) -> Holder {
+        let proposal = |worker| {
+            Some(LeaseProposal { worker, holder: 1 << 90, was: Some(4), nonce: 5, count: 6, ends_ms: Some(i64::MIN) })
+        };
+        let next = Holder::drawing_until(9_000).held();
+        let (returned, frozen_ms) = ([proposal(1), None, proposal(2)], Some(7));
+        let (count, length_ms, lease_ms, left_ms, begins_ms) = (21, 22, 23, 24, 25);
+        let proposal = proposal(3);
+        let (membership, server) = (Membership::new(), 8);
+        Holder {
+            membership,
+            server,
+            drawing,
+            next,
+            proposal,
+            returned,
+            count,
+            length_ms,
+            lease_ms,
+            left_ms,
+            frozen_ms,
+            begins_ms,
+        }
+    }
+
+    #[test]
+    fn a_holder_is_read_back_in_each_of_its_states() {
+        let lease = Holder::drawing_until(8_000).held().unwrap();
+        let states = [
+            Drawing::Free,
+            Drawing::Held(lease),
+            Drawing::Entering(lease),
+            Drawing::Leaving(None),
+            Drawing::Leaving(Some(lease)),
+            Drawing::Kept(lease),
+        ];
+        for holder in states.map(full).into_iter().chain([Holder::new(1)]) {
+            let mut bytes = [0; Holder::LENGTH];
+            holder.put(&mut &mut bytes[..]);
+            assert_eq!(Holder::read(&mut &bytes[..]), Some(holder));
+        }
+    }
+
+    #[test]
+    fn a_life_goes_on_with_what_was_drawn_with_and_not_with_what_was_left() {
+        let lease = Holder::drawing_until(8_000).held().unwrap();
+        for drawing in [Drawing::Held(lease), Drawing::Entering(lease), Drawing::Kept(lease)] {
+            let (next, until_ms) = full(drawing).goes_on(30).unwrap();
+            assert_eq!((next.kept(), next.held(), next.begins_ms, until_ms), (Some(lease), None, 30, 9_000));
+            // An earlier life may have drawn further.
+            assert_eq!(full(drawing).goes_on(10).unwrap().0.begins_ms, 25);
+        }
+        for drawing in [Drawing::Free, Drawing::Leaving(Some(lease))] {
+            let alone = Holder { next: None, ..full(drawing) };
+            assert_eq!(alone.goes_on(30), None);
+            // What begins later was not left.
+            let (next, _) = full(drawing).goes_on(30).unwrap();
+            assert_eq!((next.drawing, next.next), (Drawing::Free, full(drawing).next));
+        }
+        // A renewal of what was left would enter it again.
+        let renews = LeaseProposal { holder: lease.holder, ..full(Drawing::Free).proposal.unwrap() };
+        let left = Holder { proposal: Some(renews), ..full(Drawing::Leaving(Some(lease))) };
+        assert_eq!(left.goes_on(30).unwrap().0.proposal, None);
+    }
 }

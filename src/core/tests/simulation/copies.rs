@@ -9,7 +9,7 @@ use snowflake_core::fleet::lease::Holder;
 use snowflake_core::id::identity::LaneName;
 
 use crate::log::{Contents, Id, Log, Record};
-use crate::server::{Config, MOST_DATABASES, Server, Shared};
+use crate::server::{Config, MOST_DATABASES, OwnPage, Server, Shared};
 use crate::session::Session;
 use crate::world::World;
 
@@ -24,7 +24,9 @@ impl World {
         let copy = self.servers.borrow().last().expect("it was added").clone();
         copy.leases.set(true);
         copy.elsewhere.set(original.shared().elsewhere);
-        *copy.shared.borrow_mut() = Rc::new(self.new_memory(&copy));
+        let life = original.shared().life;
+        *copy.shared.borrow_mut() = Rc::new(Shared { life, ..self.new_memory(&copy) });
+        copy.page.0.set(original.page.0.get());
         copy
     }
 
@@ -50,6 +52,7 @@ impl World {
             seen: RefCell::new(seen),
             settled: std::array::from_fn(|_| Cell::default()),
             shared: RefCell::new(Rc::new(Shared::new(Generator::new(), false, false, Holder::new(0), 0))),
+            page: OwnPage::default(),
             cut_off_until_ms: Cell::new(i64::MIN),
             offset_ms: Cell::new(offset_ms),
             stands_at_ms: Cell::new(None),

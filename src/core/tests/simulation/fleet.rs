@@ -89,6 +89,8 @@ pub struct Registered {
     /// What was given and drawn of tags, and what excuses them.
     pub tags: Tags,
     pub known: RefCell<Vec<Known>>,
+    /// With which secret each holder has written first.
+    pub secrets: RefCell<BTreeMap<u128, u128>>,
     /// The memories of holders whose leases were found to overlap, and where.
     pub overlaps: RefCell<Vec<([u64; 2], i64, i64)>>,
     /// All leased ids with the fleet of their database, and who has drawn them.
@@ -173,6 +175,7 @@ impl Registered {
             late: RefCell::default(),
             tags: Tags::default(),
             known: RefCell::default(),
+            secrets: RefCell::default(),
             overlaps: RefCell::default(),
             drawn: RefCell::default(),
             configured: RefCell::default(),
@@ -263,6 +266,7 @@ impl World {
         let keeper = Keeper::new(self, fleet, server, &shared);
         let Ok(mut holder) = shared.holder.try_borrow_mut() else { return };
         let before = *holder;
+        keeper.gives_back.set(true);
         let given = holder.give_back(&Connected(&keeper));
         let has_ended = keeper.leaves(&mut holder, before, given == Err(Failure::Away(NoAnswer)));
         keeper.drop_others(&holder);
@@ -336,14 +340,15 @@ impl World {
         let memory = copy.shared();
         memory.holders.borrow_mut().clone_from(&shared.holders.borrow());
         *memory.holder.borrow_mut() = holder;
-        for lease in [holder.held(), holder.next()].into_iter().flatten() {
+        memory.secret.set(shared.secret.get());
+        for lease in [holder.held(), holder.kept(), holder.next()].into_iter().flatten() {
             let mut known = fleet.known.borrow_mut();
             known.iter_mut().filter(|known| known.holder == lease.holder).for_each(|known| known.is_copied = true);
         }
         for of in [&shared, &memory] {
             of.was_copied.set(true);
             of.answers_since_copy.set(0);
-            of.copied_until_ms.set(holder.held().map_or(i64::MIN, |held| held.until_ms));
+            of.copied_until_ms.set(holder.held().or(holder.kept()).map_or(i64::MIN, |held| held.until_ms));
         }
         for lane in LaneName::ALL {
             if let Some(start_ms) = shared.generator.reached_ms(lane, &fleet.layout) {
@@ -363,6 +368,7 @@ impl World {
         let Some(fleet) = self.fleet.as_ref().filter(|_| before.leases && after.leases) else { return };
         let Ok(holder) = before.holder.try_borrow().map(|holder| *holder) else { return };
         *after.holder.borrow_mut() = holder;
+        after.secret.set(before.secret.get());
         after.generator.follow(&fleet.layout, now_ms, self.max_borrow_ms);
         resume(fleet, after, &holder);
     }

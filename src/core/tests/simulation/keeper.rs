@@ -28,6 +28,9 @@ use crate::world::World;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NoAnswer;
 
+/// For a process that waits for no clock.
+const ALL_IS_NEAR: LeaseTerms = LeaseTerms { max_borrow_ms: i64::MAX / 4 };
+
 /// The process of one server, with its connection to the registry.
 pub struct Keeper<'a> {
     pub world: &'a World,
@@ -41,6 +44,9 @@ pub struct Keeper<'a> {
     /// The holder as the process has kept it last, if it has, and whether the process has ended.
     kept: Cell<Option<Holder>>,
     has_ended: Cell<bool>,
+    /// Whether it gives back, and what its page has to hold, for lies.
+    pub gives_back: Cell<bool>,
+    unwritten: Cell<Option<Holder>>,
     /// What it has read of tags.
     pub tags_read: RefCell<TagsRead>,
     /// The nonces of what was written of tags by the last swap, if it was answered.
@@ -56,7 +62,9 @@ impl<'a> Keeper<'a> {
             fleet,
             server,
             shared,
-            terms: fleet.terms,
+            terms: if world.lies(Lie::EntersEarly) { ALL_IS_NEAR } else { fleet.terms },
+            gives_back: Cell::new(false),
+            unwritten: Cell::new(None),
             calls: Cell::new(0),
             kept: Cell::new(None),
             has_ended: Cell::new(false),
@@ -211,6 +219,16 @@ impl Process for Keeper<'_> {
     fn saves(&self, holder: &Holder) -> Result<(), NoAnswer> {
         self.lives()?;
         self.kept.set(Some(*holder));
+        let written = match self.world.lie {
+            // What was to be written before the call is written before the next one.
+            Some(Lie::CallsFirst) => self.unwritten.replace(Some(*holder)),
+            Some(Lie::OlderHolder) if !self.world.random.one_in(4) => None,
+            Some(Lie::ReturnsUnnoted) if self.gives_back.get() => None,
+            _ => Some(*holder),
+        };
+        if written.is_some_and(|holder| !self.world.notes_in_page(self.server, self.shared, &holder)) {
+            return Err(NoAnswer);
+        }
         self.lives()
     }
 
@@ -271,6 +289,7 @@ impl Process for Keeper<'_> {
         let (fleet, sent) = (self.fleet, swap);
         let mut message = self.message(swap);
         self.lie_about(&mut message.swap);
+        self.prove(&message.swap)?;
         self.note_given_back(&message.swap);
         self.sends(&message);
         let cuts = self.fleet.operators.cuts.get();
@@ -371,6 +390,19 @@ impl Keeper<'_> {
         Ok(())
     }
 
+    /// Proves to the registry that the records are the holder's own.
+    fn prove(&self, swap: &Swap) -> Result<(), NoAnswer> {
+        for change in &swap.changes {
+            let RecordChange::Number { record, .. } = change else { continue };
+            let (own, mut secrets) = (self.shared.secret.get(), self.fleet.secrets.borrow_mut());
+            if *secrets.entry(record.holder).or_insert(own) != own {
+                self.world.broken(Guarantee::Alone, || format!("the holder is not known any more: {record:?}"));
+                return Err(NoAnswer);
+            }
+        }
+        Ok(())
+    }
+
     /// Changes what is sent, for lies.
     fn lie_about(&self, swap: &mut Swap) {
         let read = self.store().borrow().fleet;
@@ -433,7 +465,8 @@ impl Keeper<'_> {
 
     /// Notes that a holder never draws with leases that it has not entered and does not keep.
     pub fn drop_others(&self, holder: &Holder) {
-        let [held, next] = [holder.held(), holder.next()].map(|lease| lease.map(|lease| lease.holder));
+        let [held, next] =
+            [holder.held().or(holder.kept()), holder.next()].map(|lease| lease.map(|lease| lease.holder));
         let is_kept = |known: &mut Known| {
             // A process may end before it reports that a lease was entered.
             known.is_entered |= Some(known.holder) == held;

@@ -162,6 +162,22 @@ pub enum Lie {
     /// The holder survives a crash, which loses the marks that were not flushed. Its lanes follow
     /// the clock.
     SameHolder,
+    /// A mark is published before the ceiling is raised to it.
+    PublishedFirst,
+    /// The holder goes on after a crash, and no ceiling was noted.
+    NoCeiling,
+    /// A page does not show that the lease was given back, where that was not answered.
+    ReturnsUnnoted,
+    /// A page has an older holder.
+    OlderHolder,
+    /// A holder goes on with another secret.
+    OtherSecret,
+    /// A page is written after the call.
+    CallsFirst,
+    /// A life goes on from a page, and its lanes stay at the beginning of time until it draws.
+    LanesNotRaised,
+    /// A life that goes on draws before the clock has reached where it begins.
+    EntersEarly,
     /// A registry that was lost, and is made again, freezes nothing.
     LostUnfrozen,
     /// Leases are longer as soon as the fleet's limit is raised.

@@ -11,6 +11,7 @@ use snowflake_core::draw::numbers::Numbers;
 use snowflake_core::draw::published::PublishedMarks;
 use snowflake_core::draw::stamp::IdStamp;
 use snowflake_core::fleet::lease::Holder;
+use snowflake_core::fleet::page::{PAGE_BYTES, PageStore};
 use snowflake_core::id::layout::{Field, Layout};
 
 use crate::log::{Id, Log, Settled};
@@ -60,8 +61,13 @@ pub struct Shared {
     /// Whether its registry is the other fleet's.
     pub elsewhere: bool,
     pub holder: RefCell<Holder>,
-    /// Which memory this is; two copies of one memory differ.
+    /// Which memory this is; two copies of one memory differ. A life that goes on after a crash has
+    /// the number of the one before.
     pub memory: u64,
+    /// Which life this is, as its page knows it.
+    pub life: u64,
+    /// What proves that the holder's records are its own.
+    pub secret: Cell<u128>,
     /// Whether this memory was copied, or is a copy, and how often the registry has answered since.
     pub was_copied: Cell<bool>,
     pub answers_since_copy: Cell<u32>,
@@ -88,7 +94,7 @@ pub struct Shared {
     pub greatest: RefCell<Vec<(u64, i64)>>,
     /// Ids that are not yet committed, each in its database.
     pub uncommitted: RefCell<Vec<(usize, Id)>>,
-    tags: OnceCell<Box<Tagged>>,
+    pub tags: OnceCell<Box<Tagged>>,
 }
 
 impl Shared {
@@ -98,6 +104,8 @@ impl Shared {
             elsewhere,
             holder: RefCell::new(holder),
             memory,
+            life: 0,
+            secret: Cell::new(memory.into()),
             was_copied: Cell::new(false),
             answers_since_copy: Cell::new(0),
             holders: RefCell::default(),
@@ -125,6 +133,27 @@ impl Shared {
     }
 }
 
+/// What no crash of a server loses, if the server has one: its page.
+#[derive(Debug, Default)]
+pub struct OwnPage(pub Cell<Option<[u8; PAGE_BYTES]>>);
+
+/// There is no page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NoPage;
+
+impl PageStore for OwnPage {
+    type Error = NoPage;
+
+    fn read(&self) -> Result<[u8; PAGE_BYTES], NoPage> {
+        self.0.get().ok_or(NoPage)
+    }
+
+    fn write(&self, bytes: &[u8; PAGE_BYTES]) -> Result<(), NoPage> {
+        self.0.set(Some(*bytes));
+        Ok(())
+    }
+}
+
 /// A server.
 #[derive(Debug)]
 pub struct Server {
@@ -146,6 +175,7 @@ pub struct Server {
     /// or that the directory held when it was copied.
     pub settled: [Cell<Settled>; MOST_DATABASES],
     pub shared: RefCell<Rc<Shared>>,
+    pub page: OwnPage,
     /// Until when it does not reach the registry, by the right time.
     pub cut_off_until_ms: Cell<i64>,
     /// How far its clock is from the right time.

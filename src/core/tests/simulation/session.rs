@@ -17,12 +17,13 @@ use snowflake_core::draw::mark::{
 use snowflake_core::draw::published::{MARK_AHEAD_MS, Marks, PublishedMarks, UNCLAIMED};
 use snowflake_core::draw::session::{DrawingSession, draw};
 use snowflake_core::draw::stamp::IdStamp;
+use snowflake_core::fleet::page::{self, PageFailure};
 use snowflake_core::id::identity::LaneName;
 use snowflake_core::id::layout::Layout;
 
 use crate::log::Record;
 use crate::promises::{Guarantee, Lie};
-use crate::server::{Config, Server, Shared};
+use crate::server::{Config, NoPage, Server, Shared};
 use crate::world::World;
 
 /// Why a statement ends without a result.
@@ -78,6 +79,8 @@ pub struct Session<'a> {
     written: Cell<usize>,
     /// What it has written, for the lie that writes reach the log late.
     late: Cell<Vec<Record>>,
+    /// The ceiling that it raises, for the lie that it does so late.
+    late_ceiling_ms: Cell<Option<i64>>,
     /// The numbers that it read last.
     pub identity_read: Rc<Cell<Option<i64>>>,
     /// How often it has looked for its marks.
@@ -110,6 +113,7 @@ impl<'a> Session<'a> {
             wait_for_clock: !world.right_clock && world.random.one_in(4),
             written: Cell::new(0),
             late: Cell::default(),
+            late_ceiling_ms: Cell::default(),
             identity_read: Rc::default(),
             rounds: Cell::new(0),
             waits: Cell::new(0),
@@ -293,6 +297,14 @@ impl<'a> Session<'a> {
         self.meanwhile()
     }
 
+    fn raise_ceiling_now(&self, mark_ms: i64) -> Result<(), Failure> {
+        match page::raise_ceiling(&self.server.page, self.shared.life, mark_ms) {
+            Ok(_) | Err(PageFailure::Store(NoPage)) => Ok(()),
+            // A later life has it.
+            Err(PageFailure::Fenced) => Err(Failure::Crashed),
+        }
+    }
+
     fn insert(&self, record: Record) {
         let end = {
             let mut log = self.server.log.borrow_mut();
@@ -474,6 +486,11 @@ impl MarkedDatabase for &Session<'_> {
         for record in self.late.take() {
             self.insert(record);
         }
+        if let Some(mark_ms) = self.late_ceiling_ms.take() {
+            self.world.meanwhile(&self.server);
+            // It comes too late after a crash.
+            let _ = self.raise_ceiling_now(mark_ms);
+        }
         let lock = &self.shared.locks[self.database];
         if lock.get() == Some(self.began) {
             lock.set(None);
@@ -525,6 +542,16 @@ impl MarkedDatabase for &Session<'_> {
         self.meanwhile()?;
         if !self.world.lies(Lie::CoveredUnflushed) {
             self.world.flush_all(&self.server);
+        }
+        self.meanwhile()
+    }
+
+    fn raise_ceiling(&self, mark_ms: i64) -> Result<(), Failure> {
+        self.meanwhile()?;
+        match self.world.lie {
+            Some(Lie::PublishedFirst) => self.late_ceiling_ms.set(Some(mark_ms)),
+            Some(Lie::NoCeiling) => {}
+            _ => self.raise_ceiling_now(mark_ms)?,
         }
         self.meanwhile()
     }

@@ -528,7 +528,8 @@ impl World {
     pub fn start(&self, server: &Server) {
         let layout = server.config.get().layout;
         let now_ms = server.now_ms(self.time_ms());
-        let shared = self.new_memory(server);
+        let mut shared = self.new_memory(server);
+        self.goes_on(server, &mut shared);
         match self.lie {
             // Following counts as done, although no lane is raised.
             Some(Lie::NothingFollows) => shared.generator.follow(&layout, i64::MIN, 0),
@@ -582,6 +583,7 @@ impl World {
         if self.random.one_in(2) {
             self.set_clock(server);
         }
+        self.page_at_crash(server);
         self.start(server);
         if self.lies(Lie::BlocksSurvive) {
             self.blocks_survive(&before, server);
@@ -591,6 +593,8 @@ impl World {
     /// Shuts the server down.
     pub fn stop(&self, server: &Rc<Server>) {
         server.shared().gone.set(true);
+        // A page is in the memory of one postmaster.
+        server.page.0.take();
         self.flush_all(server);
     }
 

@@ -19,7 +19,11 @@
 //!   it
 //! - [`sessions`]: what they draw and see
 //! - [`readers`]: what they read in the order of ids
+//!
+//! In another test, members only crash, again and again ([`crashes`]). There every id is above all
+//! that were seen before, and no draw is refused.
 
+mod crashes;
 mod edition;
 mod fleet;
 mod in_etcd;
@@ -137,6 +141,32 @@ fn no_id_and_no_value_comes_twice_in_chaos() {
             return skip("etcd and etcdctl are not installed");
         }
         run(kind, time, seed);
+    }
+}
+
+/// Members crash about once a second, and their registry is away for half of the time. `MINUTES`
+/// says for how long (20 seconds by default).
+#[test]
+fn members_that_crash_again_and_again_repeat_no_id_and_refuse_no_draw() {
+    let time = number("MINUTES").map_or(Duration::from_secs(20), |minutes| Duration::from_secs(60 * minutes));
+    let now = || SystemTime::now().duration_since(UNIX_EPOCH).expect("it is after 1970").as_secs();
+    let seed = number("SEED").unwrap_or_else(now);
+    println!("SEED={seed}, {} seconds", time.as_secs());
+    let outcome = crashes::run(time, seed);
+    let (mut ids, mut disorder, mut refused) = (Vec::new(), Vec::new(), Vec::new());
+    for seen in outcome.seen {
+        ids.extend(seen.ids);
+        disorder.extend(seen.disorder);
+        refused.extend(seen.refused);
+    }
+    let (kills, without) = (outcome.kills, outcome.kills_without_registry);
+    println!("{} ids, {kills} kills, {without} of them without the registry", ids.len());
+    assert!(ids.len() > 100 && kills > 5, "only {} ids and {kills} kills", ids.len());
+    assert_eq!(refused, [] as [&str; 0], "draws that were refused");
+    assert_eq!(disorder, [] as [&str; 0], "ids that are not above those before");
+    assert_eq!(repeats(ids), [] as [i64; 0], "ids that came twice");
+    for [before, after] in outcome.numbers {
+        assert_eq!(before, after, "the number of a member");
     }
 }
 

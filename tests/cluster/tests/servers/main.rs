@@ -58,6 +58,7 @@ mod kubernetes;
 mod lease_limits;
 mod leaving;
 mod lifecycle;
+mod lives;
 mod mark;
 mod memory;
 mod monitoring;

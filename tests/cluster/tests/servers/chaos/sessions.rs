@@ -31,6 +31,9 @@ pub struct Seen {
     pub values: Vec<i64>,
     /// What was not in order, the first of each session.
     pub disorder: Vec<String>,
+    /// Draws that were refused because the server had nothing to draw from, the first of each
+    /// session.
+    pub refused: Vec<String>,
 }
 
 /// The sessions, and the servers to which they connect.
@@ -91,6 +94,7 @@ impl Sessions {
             all.ids.extend(seen.ids);
             all.values.extend(seen.values);
             all.disorder.extend(seen.disorder);
+            all.refused.extend(seen.refused);
         }
         all
     }
@@ -152,6 +156,9 @@ fn session(
                 let is_expected =
                     refusal.sqlstate == "58000" || refusal.sqlstate.starts_with("57P") || refusal.sqlstate == "57014";
                 assert!(is_expected, "{sql}: {refusal:?}");
+                if refusal.sqlstate == "58000" && seen.refused.is_empty() {
+                    seen.refused.push(format!("{sql}: {refusal:?}"));
+                }
                 if is_open {
                     client = None;
                 }
