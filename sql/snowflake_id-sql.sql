@@ -1891,6 +1891,10 @@ BEGIN
                 CASE grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(grantee)) END);
         END LOOP;
         COMMENT ON TABLE @extschema@.snowflake_public_keys IS 'secret: the keys of public ids, and the first id that each conceals';
+    END IF;
+    -- A dump of the extension's table has none of these.
+    IF NOT EXISTS (SELECT FROM pg_trigger AS t
+            WHERE t.tgrelid = '@extschema@.snowflake_public_keys'::regclass AND t.tgname = 'refuse_late_public_key') THEN
         CREATE TRIGGER skip_known_public_key BEFORE INSERT ON @extschema@.snowflake_public_keys
             FOR EACH ROW EXECUTE FUNCTION @extschema@._snowflake_skip_known_public_key();
         -- In a subscription, too.
