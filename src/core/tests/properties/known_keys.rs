@@ -201,6 +201,7 @@ fn holds(seed: u64, lie: Option<Lie>) -> bool {
             // To a savepoint before it has made a key.
             5 => {
                 session.own = None;
+                session.concealed.clear();
                 if !world.lies(Lie::RollbackKept) {
                     session.certain_before.set(i64::MIN);
                 }
