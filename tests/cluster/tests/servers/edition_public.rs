@@ -402,7 +402,8 @@ fn no_role_that_could_exchange_pgcryptos_functions_is_trusted(server: &Server, e
         [("postgres", [true, true]), (&owner, [false, true]), (&member, [false, true]), (&other, [false, false])]
     {
         // The extension is trusted, so a role that may create in the database can create it.
-        let create = "CREATE SCHEMA of_crypto; CREATE EXTENSION pgcrypto SCHEMA of_crypto";
+        let create = "CREATE SCHEMA of_crypto; CREATE EXTENSION pgcrypto SCHEMA of_crypto;
+                      GRANT USAGE ON SCHEMA of_crypto TO PUBLIC";
         session.batch_execute(&format!("SET ROLE {role}; {create}; RESET ROLE")).unwrap();
         assert_eq!(takes(&mut session), taken, "{role}");
         session.batch_execute("ALTER SCHEMA of_crypto OWNER TO postgres").unwrap();
