@@ -757,7 +757,7 @@ fn dumps_and_copies_by_template_have_the_keys_and_no_role_reads_them_that_did_no
         ))
         .unwrap();
     session.batch_execute(EDITION).unwrap();
-    session.batch_execute("SELECT snowflake_install(worker_id => 5)").unwrap();
+    session.batch_execute("SELECT snowflake_install(worker_id => 5); GRANT USAGE ON SCHEMA edition TO other").unwrap();
     let dump = |user: &str, options: &[&str]| {
         let file = server.data_dir().with_file_name("dump.sql");
         let mut pg_dump = server.client("pg_dump");
