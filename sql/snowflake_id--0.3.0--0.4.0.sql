@@ -150,8 +150,8 @@ END
 $$;
 
 -- PostgREST shows a column of such a domain as tokens, and reads tokens for it. It looks for the
--- casts, which PostgreSQL itself ignores, and calls their functions. A text of unknown type would be
--- cast to bigint by a function that has the name of the domain.
+-- casts, which PostgreSQL itself ignores, and calls their functions. A function with the domain's
+-- name would cast a text of unknown type to bigint.
 CREATE FUNCTION snowflake_public_domain(domain text, prefix text) RETURNS void
 VOLATILE STRICT PARALLEL UNSAFE LANGUAGE plpgsql AS $$
 DECLARE

@@ -8,8 +8,8 @@
 --
 -- The keys are read by a VOLATILE function, which sees what was committed before the call. The
 -- snapshot of a long statement would miss a key that conceals ids drawn since. A transaction with
--- one snapshot would miss it always, so there an id is refused if a later key may conceal it. Such a
--- key begins at least 5 s after its commit begins, of which the commit may take 4.
+-- one snapshot would miss it always, so there an id is refused if a later key may conceal it. Such
+-- a key begins at least 5 s after its commit begins, of which the commit may take 4.
 --
 -- The first key makes the table, so that nobody's dump or subscription has a table without a key.
 -- What others are granted on it by default is revoked. The functions that show or make keys run
@@ -410,8 +410,8 @@ END
 $keys$;
 
 -- PostgREST shows a column of such a domain as tokens, and reads tokens for it. It looks for the
--- casts, which PostgreSQL itself ignores, and calls their functions. A text of unknown type would be
--- cast to bigint by a function that has the name of the domain.
+-- casts, which PostgreSQL itself ignores, and calls their functions. A function with the domain's
+-- name would cast a text of unknown type to bigint.
 CREATE OR REPLACE FUNCTION @extschema@.snowflake_public_domain(domain text, prefix text) RETURNS void
 LANGUAGE plpgsql VOLATILE STRICT PARALLEL UNSAFE AS $domain$
 DECLARE
