@@ -36,21 +36,30 @@ VOLATILE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_public
 -- table, also without privileges, and only its owner reads it then. The library reads it itself
 -- (src/postgres/public_keys.rs), so no role needs a right to it.
 
--- A subscriber may have the key already, and so may a database into which a dump is restored.
+-- A subscriber may have the key already, and so may a database into which a dump is restored. The
+-- trigger refuses another key, because the log of a subscription whose row violates a unique
+-- constraint shows the row (PostgreSQL 18).
 CREATE FUNCTION snowflake_plan.skip_known_public_key() RETURNS trigger
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     is_known boolean;
 BEGIN
-    EXECUTE format('SELECT EXISTS (SELECT FROM %s k WHERE k.first_id = $1 AND k.key = $2)', TG_RELID::regclass)
+    EXECUTE format('SELECT bool_and(k.first_id = $1 AND k.key = $2) FROM %s k WHERE k.first_id = $1 OR k.key = $2', TG_RELID::regclass)
         INTO is_known USING NEW.first_id, NEW.key;
+    IF NOT is_known THEN
+        RAISE EXCEPTION USING ERRCODE = 'unique_violation',
+            MESSAGE = format('there is another key for public ids from first_id %s on, or this key with another first_id', NEW.first_id),
+            HINT = 'Compare "fingerprint" and "first_id" in the tables "snowflake_public_keys" of both databases.';
+    END IF;
     RETURN CASE WHEN is_known THEN NULL ELSE NEW END;
 END
 $$;
 
 CREATE FUNCTION snowflake_new_public_key(key bytea DEFAULT NULL, first_id bigint DEFAULT NULL,
     for_all boolean DEFAULT false, force boolean DEFAULT false) RETURNS text
-VOLATILE PARALLEL UNSAFE SECURITY DEFINER LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+VOLATILE PARALLEL UNSAFE SECURITY DEFINER LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+-- A statement that is refused holds the key, and would be logged.
+SET log_min_error_statement = panic AS $$
 DECLARE
     least CONSTANT bigint := -9223372036854775808;
     is_for_all CONSTANT boolean := coalesce(for_all, false);
@@ -62,7 +71,7 @@ DECLARE
     has_keys boolean;
     is_known boolean;
 BEGIN
-    IF current_setting('transaction_isolation') <> 'read committed' THEN
+    IF current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN
         -- The snapshot could be older than the last key.
         RAISE EXCEPTION USING ERRCODE = 'active_sql_transaction',
             MESSAGE = format('cannot make a key for public ids in a transaction of isolation level "%s"',
@@ -83,6 +92,8 @@ BEGIN
             key bytea NOT NULL CHECK (octet_length(key) BETWEEN 16 AND 64)
         );
         keys := snowflake_plan.public_keys_table();
+        -- Statistics hold values, and a dump may have them without the table's rows.
+        EXECUTE format('ALTER TABLE %s ALTER COLUMN key SET STATISTICS 0', keys);
         -- Default privileges may have given it to others.
         FOR grantee IN
             SELECT DISTINCT CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(a.grantee)) END
@@ -139,15 +150,17 @@ END
 $$;
 
 -- PostgREST shows a column of such a domain as tokens, and reads tokens for it. It looks for the
--- casts, which PostgreSQL itself ignores.
+-- casts, which PostgreSQL itself ignores, and calls their functions. A function with the domain's
+-- name would cast a text of unknown type to bigint.
 CREATE FUNCTION snowflake_public_domain(domain text, prefix text) RETURNS void
 VOLATILE STRICT PARALLEL UNSAFE LANGUAGE plpgsql AS $$
 DECLARE
     parts CONSTANT pg_catalog.text[] := pg_catalog.parse_ident(domain);
     name CONSTANT pg_catalog.text := parts[pg_catalog.cardinality(parts)];
     schema CONSTANT pg_catalog.text :=
-        CASE pg_catalog.cardinality(parts) WHEN 2 THEN parts[1] ELSE pg_catalog.current_schema() END;
+        coalesce(parts[pg_catalog.cardinality(parts) OPERATOR(pg_catalog.-) 1], pg_catalog.current_schema());
     of_domain CONSTANT pg_catalog.text := pg_catalog.format('%I.%I', schema, name);
+    reader CONSTANT pg_catalog.text := pg_catalog.format('%I.%I', schema, pg_catalog.concat('read_', name));
     level CONSTANT pg_catalog.text := pg_catalog.current_setting('client_min_messages');
 BEGIN
     -- Refuses what is not a prefix.
@@ -156,14 +169,14 @@ BEGIN
     EXECUTE pg_catalog.format('CREATE FUNCTION %I.json(id %s) RETURNS pg_catalog.json STABLE STRICT PARALLEL SAFE LANGUAGE sql AS '
         '%L', schema, of_domain, pg_catalog.format('SELECT pg_catalog.to_json(@extschema@.snowflake_conceal($1, %L::pg_catalog.text))', prefix));
     EXECUTE pg_catalog.format('CREATE FUNCTION %s(token pg_catalog.json) RETURNS %s STABLE STRICT PARALLEL SAFE LANGUAGE sql AS '
-        '%L', of_domain, of_domain, pg_catalog.format('SELECT @extschema@.snowflake_reveal($1 OPERATOR(pg_catalog.#>>) ''{}''::pg_catalog.text[], %L::pg_catalog.text, true)', prefix));
+        '%L', reader, of_domain, pg_catalog.format('SELECT @extschema@.snowflake_reveal($1 OPERATOR(pg_catalog.#>>) ''{}''::pg_catalog.text[], %L::pg_catalog.text, true)', prefix));
     EXECUTE pg_catalog.format('CREATE FUNCTION %s(token pg_catalog.text) RETURNS %s STABLE STRICT PARALLEL SAFE LANGUAGE sql AS '
-        '%L', of_domain, of_domain, pg_catalog.format('SELECT @extschema@.snowflake_reveal($1, %L::pg_catalog.text, false)', prefix));
+        '%L', reader, of_domain, pg_catalog.format('SELECT @extschema@.snowflake_reveal($1, %L::pg_catalog.text, false)', prefix));
     -- Without three warnings that PostgreSQL ignores the casts.
     PERFORM pg_catalog.set_config('client_min_messages', 'error', true);
     EXECUTE pg_catalog.format('CREATE CAST (%s AS pg_catalog.json) WITH FUNCTION %I.json(%1$s) AS IMPLICIT', of_domain, schema);
-    EXECUTE pg_catalog.format('CREATE CAST (pg_catalog.json AS %1$s) WITH FUNCTION %1$s(pg_catalog.json) AS IMPLICIT', of_domain);
-    EXECUTE pg_catalog.format('CREATE CAST (pg_catalog.text AS %1$s) WITH FUNCTION %1$s(pg_catalog.text) AS IMPLICIT', of_domain);
+    EXECUTE pg_catalog.format('CREATE CAST (pg_catalog.json AS %s) WITH FUNCTION %s(pg_catalog.json) AS IMPLICIT', of_domain, reader);
+    EXECUTE pg_catalog.format('CREATE CAST (pg_catalog.text AS %s) WITH FUNCTION %s(pg_catalog.text) AS IMPLICIT', of_domain, reader);
     PERFORM pg_catalog.set_config('client_min_messages', level, true);
 END
 $$;

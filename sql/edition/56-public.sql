@@ -2,39 +2,45 @@
 -- extension's src/core/id/public.rs has the form, which is the same, bit for bit.
 --
 -- snowflake_conceal and snowflake_reveal run with the rights of the role that installs, because the
--- keys are not everyone's. They call functions of pgcrypto alone, in C, which only a superuser can
--- make: their schema is looked up in the catalog, and neither search_path nor a name decides. A
--- function with just these types is the one that was looked up.
+-- keys are not everyone's. They call functions of pgcrypto alone: its schema is looked up in the
+-- catalog, and search_path decides nothing. A function with just these types is the one that was
+-- looked up.
 --
 -- The keys are read by a VOLATILE function, which sees what was committed before the call. The
 -- snapshot of a long statement would miss a key that conceals ids drawn since. A transaction with
--- one snapshot would miss it always, so there an id is refused if a later key may conceal it.
+-- one snapshot would miss it always, so there an id is refused if a later key may conceal it. Such
+-- a key begins at least 5 s after its commit begins, of which the commit may take 4.
 --
 -- The first key makes the table, so that nobody's dump or subscription has a table without a key.
 -- What others are granted on it by default is revoked. The functions that show or make keys run
 -- with the caller's rights, as snowflake_advance does.
 
--- The schema of pgcrypto's functions, quoted.
+-- The schema of pgcrypto's functions, quoted. Who owns the extension or its schema can move it, and
+-- put other functions in its place while they are looked up by name. They would run with the rights
+-- of the role that installs, so only its equals may own these. What is a member now is looked up as
+-- of now, and not as of a transaction's snapshot.
 CREATE OR REPLACE FUNCTION @extschema@._snowflake_pgcrypto() RETURNS text
 LANGUAGE plpgsql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $pgcrypto$
 DECLARE
-    schema name;
+    extension oid;
+    schema text;
+    functions oid[];
 BEGIN
-    SELECT n.nspname INTO schema
-    FROM pg_extension AS e, pg_proc AS p JOIN pg_namespace AS n ON n.oid = p.pronamespace
-    WHERE e.extname = 'pgcrypto' AND p.prolang = (SELECT l.oid FROM pg_language AS l WHERE l.lanname = 'c')
-        AND (p.proname IN ('encrypt', 'decrypt', 'hmac') AND p.proargtypes = '17 17 25'::oidvector
-            OR p.proname = 'gen_random_bytes' AND p.proargtypes = '23'::oidvector)
-        AND EXISTS (SELECT FROM pg_depend AS d WHERE d.classid = 'pg_proc'::regclass AND d.objid = p.oid AND d.deptype = 'e'
-            AND d.refclassid = 'pg_extension'::regclass AND d.refobjid = e.oid)
-    GROUP BY n.nspname HAVING count(*) = 4;
-    IF NOT FOUND THEN
+    SELECT e.oid, quote_ident(n.nspname) INTO extension, schema
+    FROM pg_extension AS e JOIN pg_namespace AS n ON n.oid = e.extnamespace JOIN pg_database AS b ON b.datname = current_database()
+    WHERE e.extname = 'pgcrypto' AND pg_has_role(e.extowner, current_user, 'MEMBER')
+        AND pg_has_role(CASE pg_get_userbyid(n.nspowner) WHEN 'pg_database_owner' THEN b.datdba ELSE n.nspowner END, current_user, 'MEMBER');
+    functions := ARRAY[to_regprocedure(schema || '.encrypt(bytea, bytea, text)'), to_regprocedure(schema || '.decrypt(bytea, bytea, text)'),
+        to_regprocedure(schema || '.hmac(bytea, bytea, text)'), to_regprocedure(schema || '.gen_random_bytes(integer)')];
+    IF (SELECT count(*) FROM pg_depend AS d WHERE d.classid = 'pg_proc'::regclass AND d.objid = ANY (functions)
+            AND d.refclassid = 'pg_extension'::regclass AND d.refobjid = extension AND d.deptype = 'e') <> 4 THEN
         RAISE EXCEPTION USING
             ERRCODE = 'feature_not_supported',
             MESSAGE = 'public ids need the extension "pgcrypto"',
+            DETAIL = format('It and its schema must belong to role "%s", to one of its members, or to a superuser.', current_user),
             HINT = 'Run CREATE EXTENSION pgcrypto.';
     END IF;
-    RETURN quote_ident(schema);
+    RETURN schema;
 END
 $pgcrypto$;
 
@@ -142,12 +148,12 @@ BEGIN
     PERFORM @extschema@._snowflake_check_prefix(prefix);
     IF current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted')
         AND @epoch_ms@ + (id >> @time_shift@) * @unit_ms@
-            > (date_part('epoch', transaction_timestamp()) * 1000000)::bigint / 1000 + 10000
+            > (date_part('epoch', transaction_timestamp()) * 1000000)::bigint / 1000 + 1000
     THEN
         RAISE EXCEPTION USING
             ERRCODE = 'active_sql_transaction',
             MESSAGE = format('cannot conceal id %s with isolation level "%s"', id, current_setting('transaction_isolation')),
-            DETAIL = 'The id''s time is more than 10 s after the transaction''s start, so a key that the transaction cannot see may conceal it.',
+            DETAIL = 'The id''s time is more than 1 s after the transaction''s start, so a key that the transaction cannot see may conceal it.',
             HINT = 'Conceal the id in another transaction, or with READ COMMITTED.';
     END IF;
     block := @extschema@._snowflake_encipher(id, prefix COLLATE "C");
@@ -207,7 +213,7 @@ END
 $reveal$;
 
 CREATE OR REPLACE FUNCTION @extschema@.snowflake_reveal(tokens text[], prefix text, required boolean DEFAULT false) RETURNS bigint[]
-LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $reveal$
+LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $reveal$
 BEGIN
     PERFORM @extschema@._snowflake_check_prefix(prefix);
     RETURN ARRAY(SELECT @extschema@.snowflake_reveal(t.token, prefix, required)
@@ -245,14 +251,22 @@ BEGIN
 END
 $soon$;
 
--- A row that is there is skipped, so that a dump goes over itself, and a subscription goes on.
+-- A row that is there is skipped, so that a dump goes over itself, and a subscription goes on. The
+-- trigger refuses another key, because the log of a subscription whose row violates a unique
+-- constraint shows the row (PostgreSQL 18).
 CREATE OR REPLACE FUNCTION @extschema@._snowflake_skip_known_public_key() RETURNS trigger
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $skip$
 DECLARE
     is_known boolean;
 BEGIN
-    EXECUTE format('SELECT EXISTS (SELECT FROM %s AS k WHERE k.first_id = $1 AND k.key = $2)', TG_RELID::regclass)
+    EXECUTE format('SELECT bool_and(k.first_id = $1 AND k.key = $2) FROM %s AS k WHERE k.first_id = $1 OR k.key = $2', TG_RELID::regclass)
         INTO is_known USING NEW.first_id, NEW.key;
+    IF NOT is_known THEN
+        RAISE EXCEPTION USING
+            ERRCODE = 'unique_violation',
+            MESSAGE = format('there is another key for public ids from first_id %s on, or this key with another first_id', NEW.first_id),
+            HINT = 'Compare "fingerprint" and "first_id" in the tables "snowflake_public_keys" of both databases.';
+    END IF;
     RETURN CASE WHEN is_known THEN NULL ELSE NEW END;
 END
 $skip$;
@@ -303,7 +317,7 @@ BEGIN
             ERRCODE = 'insufficient_privilege',
             MESSAGE = 'must be owner of function snowflake_new_public_key';
     END IF;
-    IF current_setting('transaction_isolation') <> 'read committed' THEN
+    IF current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN
         -- The snapshot could be older than the last key.
         RAISE EXCEPTION USING
             ERRCODE = 'active_sql_transaction',
@@ -336,6 +350,8 @@ BEGIN
             -- Last, because an error of COPY shows the first 100 characters of a line.
             key bytea NOT NULL CHECK (octet_length(key) BETWEEN 16 AND 64)
         );
+        -- Statistics hold values, and a dump may have them without the table's rows.
+        ALTER TABLE @extschema@.snowflake_public_keys ALTER COLUMN key SET STATISTICS 0;
         -- Default privileges may have given it to others.
         FOR grantee IN
             SELECT DISTINCT a.grantee FROM pg_class AS c, aclexplode(c.relacl) AS a
@@ -345,6 +361,10 @@ BEGIN
                 CASE grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(grantee)) END);
         END LOOP;
         COMMENT ON TABLE @extschema@.snowflake_public_keys IS 'secret: the keys of public ids, and the first id that each conceals';
+    END IF;
+    -- A dump of the extension's table has none of these.
+    IF NOT EXISTS (SELECT FROM pg_trigger AS t
+            WHERE t.tgrelid = '@extschema@.snowflake_public_keys'::regclass AND t.tgname = 'refuse_late_public_key') THEN
         CREATE TRIGGER skip_known_public_key BEFORE INSERT ON @extschema@.snowflake_public_keys
             FOR EACH ROW EXECUTE FUNCTION @extschema@._snowflake_skip_known_public_key();
         -- In a subscription, too.
@@ -390,15 +410,17 @@ END
 $keys$;
 
 -- PostgREST shows a column of such a domain as tokens, and reads tokens for it. It looks for the
--- casts, which PostgreSQL itself ignores.
+-- casts, which PostgreSQL itself ignores, and calls their functions. A function with the domain's
+-- name would cast a text of unknown type to bigint.
 CREATE OR REPLACE FUNCTION @extschema@.snowflake_public_domain(domain text, prefix text) RETURNS void
 LANGUAGE plpgsql VOLATILE STRICT PARALLEL UNSAFE AS $domain$
 DECLARE
     parts CONSTANT pg_catalog.text[] := pg_catalog.parse_ident(domain);
     name CONSTANT pg_catalog.text := parts[pg_catalog.cardinality(parts)];
     schema CONSTANT pg_catalog.text :=
-        CASE pg_catalog.cardinality(parts) WHEN 2 THEN parts[1] ELSE pg_catalog.current_schema() END;
+        coalesce(parts[pg_catalog.cardinality(parts) OPERATOR(pg_catalog.-) 1], pg_catalog.current_schema());
     of_domain CONSTANT pg_catalog.text := pg_catalog.format('%I.%I', schema, name);
+    reader CONSTANT pg_catalog.text := pg_catalog.format('%I.%I', schema, pg_catalog.concat('read_', name));
     level CONSTANT pg_catalog.text := pg_catalog.current_setting('client_min_messages');
 BEGIN
     -- Refuses what is not a prefix.
@@ -407,14 +429,14 @@ BEGIN
     EXECUTE pg_catalog.format('CREATE FUNCTION %I.json(id %s) RETURNS pg_catalog.json STABLE STRICT PARALLEL SAFE LANGUAGE sql AS '
         '%L', schema, of_domain, pg_catalog.format('SELECT pg_catalog.to_json(%s.snowflake_conceal($1, %L::pg_catalog.text))', '@extschema@', prefix));
     EXECUTE pg_catalog.format('CREATE FUNCTION %s(token pg_catalog.json) RETURNS %s STABLE STRICT PARALLEL SAFE LANGUAGE sql AS '
-        '%L', of_domain, of_domain, pg_catalog.format('SELECT %s.snowflake_reveal($1 OPERATOR(pg_catalog.#>>) ''{}''::pg_catalog.text[], %L::pg_catalog.text, true)', '@extschema@', prefix));
+        '%L', reader, of_domain, pg_catalog.format('SELECT %s.snowflake_reveal($1 OPERATOR(pg_catalog.#>>) ''{}''::pg_catalog.text[], %L::pg_catalog.text, true)', '@extschema@', prefix));
     EXECUTE pg_catalog.format('CREATE FUNCTION %s(token pg_catalog.text) RETURNS %s STABLE STRICT PARALLEL SAFE LANGUAGE sql AS '
-        '%L', of_domain, of_domain, pg_catalog.format('SELECT %s.snowflake_reveal($1, %L::pg_catalog.text, false)', '@extschema@', prefix));
+        '%L', reader, of_domain, pg_catalog.format('SELECT %s.snowflake_reveal($1, %L::pg_catalog.text, false)', '@extschema@', prefix));
     -- Without three warnings that PostgreSQL ignores the casts.
     PERFORM pg_catalog.set_config('client_min_messages', 'error', true);
     EXECUTE pg_catalog.format('CREATE CAST (%s AS pg_catalog.json) WITH FUNCTION %I.json(%1$s) AS IMPLICIT', of_domain, schema);
-    EXECUTE pg_catalog.format('CREATE CAST (pg_catalog.json AS %1$s) WITH FUNCTION %1$s(pg_catalog.json) AS IMPLICIT', of_domain);
-    EXECUTE pg_catalog.format('CREATE CAST (pg_catalog.text AS %1$s) WITH FUNCTION %1$s(pg_catalog.text) AS IMPLICIT', of_domain);
+    EXECUTE pg_catalog.format('CREATE CAST (pg_catalog.json AS %s) WITH FUNCTION %s(pg_catalog.json) AS IMPLICIT', of_domain, reader);
+    EXECUTE pg_catalog.format('CREATE CAST (pg_catalog.text AS %s) WITH FUNCTION %s(pg_catalog.text) AS IMPLICIT', of_domain, reader);
     PERFORM pg_catalog.set_config('client_min_messages', level, true);
 END
 $domain$;

@@ -7,6 +7,8 @@ use std::path::Path;
 mod check;
 #[path = "../fuzz/check_encoding.rs"]
 mod check_encoding;
+#[path = "../fuzz/check_public.rs"]
+mod check_public;
 
 /// Runs a target's check over its corpus.
 fn for_each_file(target: &str, check: impl Fn(&[u8])) {
@@ -30,4 +32,9 @@ fn every_file_of_the_layouts_corpus_passes_the_fuzzers_check() {
 #[test]
 fn every_file_of_the_encodings_corpus_passes_the_fuzzers_check() {
     for_each_file("encoding", check_encoding::encoding);
+}
+
+#[test]
+fn every_file_of_the_corpus_of_public_ids_passes_the_fuzzers_check() {
+    for_each_file("public", check_public::public);
 }

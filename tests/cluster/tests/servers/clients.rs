@@ -12,8 +12,10 @@ use cluster::pages::{Block, block, is_shown, pages};
 use cluster::{Application, Draw, Language, Program, Server, faketime_library, skip};
 
 /// The file with what the page shows, and the language of the page's block.
-const RECIPES: [(&str, &str); 48] = [
+const RECIPES: [(&str, &str); 50] = [
     ("sqlalchemy/public.py", "python"),
+    ("django/shop/public.py", "python"),
+    ("pgx/public.go", "go"),
     ("node-postgres/public.mjs", "js"),
     ("jdbc/PublicIds.java", "java"),
     ("psycopg/batch.py", "python"),
@@ -531,7 +533,9 @@ fn programs_show_public_ids_and_read_them_back() {
     for (language, client, file, printed) in [
         (Language::Python, "sqlalchemy", "check_public.py", ""),
         (Language::Node, "node-postgres", "public.mjs", "1 0\n"),
+        (Language::Python, "django", "check_public.py", ""),
         (Language::Java, "jdbc", "PublicIds.java", "tea\n404\n"),
+        (Language::Go, "pgx", "pgx/public", "tea\n404\n"),
     ] {
         let Some(program) = Program::new(language, client) else { continue };
         let application = application();

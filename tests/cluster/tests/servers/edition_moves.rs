@@ -278,6 +278,61 @@ fn the_reader_of_the_page_reads_on_after_the_move_in_and_nothing_of_it_is_left_a
     assert_eq!(session.value("SELECT count(*) FROM pg_proc WHERE pronamespace = 'snowflake'::regnamespace"), "0");
 }
 
+/// The keys are of a role that is not a superuser, and go there and back.
+#[test]
+fn public_ids_stay_as_they_are_when_a_database_moves_into_the_extension_and_back() {
+    let server = Server::drawing().start();
+    if !server.has_extension("pgcrypto") {
+        return skip("pgcrypto is not installed");
+    }
+    let mut session = server.connect();
+    session
+        .batch_execute(
+            "CREATE ROLE \"the app\"; CREATE EXTENSION pgcrypto;
+             CREATE SCHEMA snowflake AUTHORIZATION \"the app\"; CREATE SCHEMA edition AUTHORIZATION \"the app\"",
+        )
+        .unwrap();
+    for schema in ["snowflake", "edition"] {
+        session.batch_execute(&format!("SET search_path = {schema}; SET ROLE \"the app\"")).unwrap();
+        session.batch_execute(EDITION).unwrap();
+        session.batch_execute(&format!("SELECT {schema}.snowflake_install(worker_id => {WORKER})")).unwrap();
+        session.batch_execute("RESET ROLE; RESET search_path").unwrap();
+    }
+    session.batch_execute("SET ROLE \"the app\"; SELECT snowflake.snowflake_new_public_key()").unwrap();
+    session
+        .batch_execute(
+            "SELECT snowflake.snowflake_new_public_key(first_id => snowflake.snowflake_min(now() + '1 h')); RESET ROLE",
+        )
+        .unwrap();
+    let tokens = |session: &mut Client, schema: &str| {
+        session.value(&format!(
+            "SELECT string_agg({schema}.snowflake_conceal(id, 'ord'), ' ')
+             FROM unnest(ARRAY[-1, 249498276909305860, 9223372036854775807]) id"
+        ))
+    };
+    let keys = |session: &mut Client, schema: &str| {
+        session.value(&format!(
+            "SELECT string_agg(concat_ws(' ', fingerprint, first_id, key), ', ' ORDER BY first_id)
+             FROM {schema}.snowflake_public_keys"
+        ))
+    };
+    let (of_edition, made) = (tokens(&mut session, "snowflake"), keys(&mut session, "snowflake"));
+    session.batch_execute(block("edition-to-extension")).unwrap();
+    assert_eq!(
+        (tokens(&mut session, "snowflake"), keys(&mut session, "snowflake")),
+        (of_edition.clone(), made.clone())
+    );
+    assert_eq!(session.value("SELECT extname FROM pg_extension WHERE extname ~ 'snowflake'"), "snowflake_id");
+
+    let out = block("extension-to-edition").replace("snowflake.snowflake_", "edition.snowflake_");
+    session.batch_execute(&out).unwrap();
+    assert_eq!((tokens(&mut session, "edition"), keys(&mut session, "edition")), (of_edition, made));
+    assert_eq!(session.value("SELECT current_user"), "postgres");
+    let owner = "SELECT relowner::regrole FROM pg_class WHERE relname = 'snowflake_public_keys'";
+    assert_eq!(session.value(owner), "\"the app\"");
+    assert_eq!(session.value("SELECT count(*) FROM pg_extension WHERE extname = 'snowflake_id'"), "0");
+}
+
 /// The control: without the advance, the extension knows nothing of the edition's ids.
 #[test]
 fn without_its_advance_the_extension_would_draw_below_the_editions_ids() {
@@ -318,6 +373,13 @@ fn a_dump_arrives_without_the_extension_if_the_edition_takes_its_place() {
              CREATE TABLE later PARTITION OF measurements FOR VALUES FROM (snowflake_min('2026-01-01Z', 'snowflake')) TO (MAXVALUE)",
         )
         .unwrap();
+    // With a key of public ids, if the edition can use it.
+    let has_pgcrypto = server.has_extension("pgcrypto");
+    if has_pgcrypto {
+        session.batch_execute("SELECT snowflake_new_public_key()").unwrap();
+    }
+    let token = "SELECT snowflake_conceal(249498276909305860, 'ord')";
+    let token_before = has_pgcrypto.then(|| session.value(token));
     let load = Load::start(&server, 4);
     session.batch_execute("INSERT INTO orders (item) SELECT 'tea' FROM generate_series(1, 1000)").unwrap();
     load.wait_for(100);
@@ -353,6 +415,13 @@ fn a_dump_arrives_without_the_extension_if_the_edition_takes_its_place() {
     assert!(restored.status.success(), "{}", String::from_utf8_lossy(&restored.stderr));
 
     assert_eq!(copied.value(rows), rows_before);
+    if let Some(token_before) = token_before {
+        copied.batch_execute("CREATE EXTENSION pgcrypto").unwrap();
+        assert_eq!(copied.value(token), token_before);
+        copied.batch_execute("SELECT snowflake_new_public_key()").unwrap();
+        let triggers = "SELECT count(*) FROM pg_trigger WHERE tgrelid = 'snowflake_public_keys'::regclass";
+        assert_eq!(copied.value(triggers), "2");
+    }
     // What the page does for each table.
     let advance = block("edition-restored").trim_end_matches(';');
     copied.batch_execute(advance).unwrap();

@@ -4,7 +4,9 @@
 use cluster::drawing::noon;
 use cluster::plans::explain;
 use cluster::refusal::assert_refused_as;
-use cluster::{Draw, Running, Server, assert_unique, plan, refused};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use cluster::{Draw, Running, Server, assert_unique, faketime_library, plan, refused, skip};
 use postgres::{Client, NoTls};
 
 /// Key in hexadecimal digits, id, prefix, token.
@@ -35,6 +37,26 @@ pub(crate) fn reveal(session: &mut Client, token: &str) -> Option<i64> {
 /// The fingerprint that a call of `snowflake_new_public_key` returns.
 pub(crate) fn new_key(session: &mut Client, arguments: &str) -> String {
     session.value(&format!("SELECT snowflake_new_public_key({arguments})"))
+}
+
+/// What is changed in the text of the extension's functions.
+type Changes = &'static [(&'static str, &'static str)];
+
+/// Connects to a server whose functions in PL/pgSQL are changed.
+fn changed(server: &Server, changes: Changes) -> Client {
+    let mut session = server.connect();
+    for (from, to) in changes {
+        let functions = "SELECT pg_get_functiondef(p.oid) FROM pg_depend d JOIN pg_proc p ON p.oid = d.objid
+                         JOIN pg_extension e ON e.oid = d.refobjid AND e.extname = 'snowflake_id'
+                         WHERE d.classid = 'pg_proc'::regclass AND d.deptype = 'e' AND p.prokind = 'f'
+                             AND strpos(pg_get_functiondef(p.oid), $1) > 0";
+        let functions = session.query(functions, &[from]).unwrap();
+        assert!(!functions.is_empty(), "no function has {from}");
+        for function in functions {
+            execute(&mut session, &function.get::<_, String>(0).replace(from, to));
+        }
+    }
+    session
 }
 
 /// The first id that the newest key conceals.
@@ -104,8 +126,12 @@ fn a_condition_on_a_token_uses_the_primary_key_and_no_plan_shows_the_id() {
 
 #[test]
 fn what_is_not_a_token_is_null_or_refused_without_being_shown() {
+    wrong_calls_are_refused(&[]);
+}
+
+fn wrong_calls_are_refused(changes: Changes) {
     let server = Server::drawing().config("log_statement", "none").start_with_extension();
-    let mut session = server.connect();
+    let mut session = changed(&server, changes);
     let refusal = refused(session.simple_query("SELECT snowflake_conceal(1, 'ord')"));
     assert_refused_as(&refusal, "55000", "this database has no key for public ids");
     assert!(refusal.hint.unwrap().contains("snowflake_new_public_key()"));
@@ -137,6 +163,9 @@ fn what_is_not_a_token_is_null_or_refused_without_being_shown() {
         let refusal = refused(session.query("SELECT snowflake_reveal(ARRAY[$1::text], 'ord', true)", &[&text]));
         assert_refused_as(&refusal, "22023", message);
     }
+    // One dimension, whatever the argument has.
+    let all = "snowflake_reveal(ARRAY[[NULL, 'x'], [snowflake_conceal(7, 'ord'), snowflake_conceal(8, 'ord')]], 'ord')";
+    assert_eq!(found(&mut session, all).as_deref(), Some("{NULL,NULL,7,8}"));
     let all: Vec<Option<i64>> = session
         .query_one("SELECT snowflake_reveal($1::text[], 'ord')", &[&[Some(TOKEN_OF_1), None, Some("x")].as_slice()])
         .unwrap()
@@ -167,17 +196,21 @@ fn what_is_not_a_token_is_null_or_refused_without_being_shown() {
         (
             "first_id => -9223372036854775808, force => true",
             "23505",
-            "duplicate key value violates unique constraint \"snowflake_public_keys_first_id_key\"".to_owned(),
+            "there is another key for public ids from first_id -9223372036854775808 on, or this key with another \
+             first_id"
+                .to_owned(),
         ),
     ] {
         let refusal = refused(session.simple_query(&format!("SELECT snowflake_new_public_key({call})")));
         assert_refused_as(&refusal, sqlstate, &message);
         assert!(!format!("{refusal:?}").contains("\\x"), "{refusal:?}");
     }
-    execute(&mut session, "BEGIN ISOLATION LEVEL REPEATABLE READ");
-    let refusal = refused(session.simple_query("SELECT snowflake_new_public_key()"));
-    assert_eq!(refusal.sqlstate, "25001");
-    execute(&mut session, "ROLLBACK");
+    for (level, is_refused) in [("READ UNCOMMITTED", false), ("REPEATABLE READ", true), ("SERIALIZABLE", true)] {
+        execute(&mut session, &format!("BEGIN ISOLATION LEVEL {level}"));
+        let made = session.simple_query("SELECT snowflake_new_public_key()");
+        assert_eq!(made.err().map(|error| refused::<()>(Err(error)).sqlstate), is_refused.then(|| "25001".to_owned()));
+        execute(&mut session, "ROLLBACK");
+    }
 
     let any = ["-9223372036854775808", "-1", "0", "9223372036854775807"];
     for id in any {
@@ -301,8 +334,12 @@ fn a_transaction_conceals_a_new_id_with_the_new_key() {
 
 #[test]
 fn a_key_that_is_rolled_back_is_forgotten() {
+    a_session_sees_the_keys_that_it_has_made(&[]);
+}
+
+fn a_session_sees_the_keys_that_it_has_made(changes: Changes) {
     let server = Server::drawing().start_with_extension();
-    let mut session = server.connect();
+    let mut session = changed(&server, changes);
     // The first one, with its table.
     execute(&mut session, "BEGIN");
     new_key(&mut session, KEY);
@@ -333,8 +370,12 @@ fn a_key_that_is_rolled_back_is_forgotten() {
 
 #[test]
 fn a_transaction_that_keeps_a_new_key_for_too_long_is_refused() {
+    a_late_commit_is_refused(&[]);
+}
+
+fn a_late_commit_is_refused(changes: Changes) {
     let Some(server) = Server::drawing().config("max_prepared_transactions", "2").start_frozen(noon()) else { return };
-    let mut session = server.connect();
+    let mut session = changed(&server, changes);
     // The first key conceals all ids, so it cannot come too late.
     execute(&mut session, "BEGIN");
     new_key(&mut session, KEY);
@@ -405,8 +446,12 @@ fn more_prefixes_than_are_kept_have_tokens_of_their_own() {
 
 #[test]
 fn only_the_owner_reads_and_makes_keys_whatever_the_default_privileges_are() {
+    keys_are_the_owners_alone(&[]);
+}
+
+fn keys_are_the_owners_alone(changes: Changes) {
     let server = Server::drawing().start_with_extension();
-    let mut session = server.connect();
+    let mut session = changed(&server, changes);
     execute(
         &mut session,
         "CREATE ROLE \"any one\" LOGIN; CREATE ROLE maker LOGIN;
@@ -426,8 +471,10 @@ fn only_the_owner_reads_and_makes_keys_whatever_the_default_privileges_are() {
             assert_eq!(refused(session.batch_execute(statement)).sqlstate, "42501");
         }
     }
-    // What one who may run the function gets makes the same keys elsewhere.
-    new_key(&mut maker, "");
+    // What one who may run the function gets makes the same keys elsewhere. Only those that have
+    // begun are forced.
+    let later = session.value("SELECT snowflake_min(now() + '1 hour')");
+    new_key(&mut maker, &format!("first_id => {later}"));
     let statements: Vec<String> =
         maker.query("SELECT snowflake_public_keys()", &[]).unwrap().iter().map(|row| row.get(0)).collect();
     let keys = "SELECT string_agg(concat_ws(' ', fingerprint, first_id, key), ',' ORDER BY first_id) \
@@ -438,7 +485,64 @@ fn only_the_owner_reads_and_makes_keys_whatever_the_default_privileges_are() {
         execute(&mut other, &statements.join("\n"));
         assert_eq!(other.value(keys), session.value(keys));
     }
-    assert_eq!(statements.len(), 2);
+    let forced: Vec<bool> = statements.iter().map(|statement| statement.contains("force => true")).collect();
+    assert_eq!(forced, [true, false]);
+
+    // Statistics hold no key either, which a dump may have without the table's rows.
+    execute(&mut session, "ANALYZE snowflake_public_keys");
+    let described = "SELECT string_agg(attname, ' ' ORDER BY attnum) FROM pg_statistic, pg_attribute
+                     WHERE starelid = 'snowflake_public_keys'::regclass AND attrelid = starelid AND attnum = staattnum";
+    assert_eq!(session.value(described), "fingerprint first_id created_at");
+}
+
+/// A subscriber may have the key already. Another one is refused by the trigger, because a
+/// constraint's words may come with the row, in the log of a subscription (PostgreSQL 18).
+#[test]
+fn a_key_that_is_there_is_skipped_and_another_one_is_refused_also_in_a_subscription() {
+    the_trigger_skips_or_refuses(&[]);
+}
+
+fn the_trigger_skips_or_refuses(changes: Changes) {
+    let server = Server::drawing().start_with_extension();
+    let mut session = changed(&server, changes);
+    new_key(&mut session, KEY);
+    new_key(&mut session, "");
+    for role in ["origin", "replica"] {
+        execute(&mut session, &format!("SET session_replication_role = {role}"));
+        let into = "INSERT INTO snowflake_public_keys (fingerprint, first_id, key)";
+        let again = "INSERT INTO snowflake_public_keys TABLE snowflake_public_keys";
+        assert_eq!(session.execute(again, &[]).unwrap(), 0);
+        for other in [
+            "SELECT 'other', first_id, decode(repeat('03', 32), 'hex') FROM snowflake_public_keys",
+            "SELECT fingerprint, first_id + 1, key FROM snowflake_public_keys WHERE first_id < 0",
+        ] {
+            let refusal = refused(session.batch_execute(&format!("{into} {other}")));
+            assert_eq!(refusal.sqlstate, "23505");
+            assert!(refusal.message.starts_with("there is another key for public ids"), "{refusal:?}");
+        }
+    }
+    assert_eq!(session.value("SELECT count(*) FROM snowflake_public_keys"), "2");
+}
+
+/// By default, a server logs the statement that has failed. One of the vault's has a key.
+#[test]
+fn a_statement_that_adds_a_key_is_not_logged_when_it_is_refused() {
+    a_refused_statement_is_not_logged(&[]);
+}
+
+fn a_refused_statement_is_not_logged(changes: Changes) {
+    let server = Server::drawing().start_with_extension();
+    let mut session = changed(&server, changes);
+    new_key(&mut session, "");
+    let start = server.log_length();
+    // A member of a fleet that is late, and one that has another first key.
+    for first_id in ["7", "-9223372036854775808, force => true"] {
+        refused(session.simple_query(&format!("SELECT snowflake_new_public_key({KEY}, {first_id})")));
+    }
+    refused(session.simple_query("SELECT 'is logged'::int"));
+    let log = server.log_since(start);
+    assert!(log.contains("may have been concealed") && log.contains("is logged"), "{log}");
+    assert!(!log.contains("0001020304"), "{log}");
 }
 
 /// Whoever makes the table first would know the keys.
@@ -499,24 +603,68 @@ fn postgrests_domain_shows_and_reads_tokens() {
     let server = Server::drawing().start_with_extension();
     let mut session = server.connect();
     new_key(&mut session, KEY);
-    execute(&mut session, "CREATE SCHEMA \"an api\"; SELECT snowflake_public_domain('\"an api\".order_id', 'ord')");
-    execute(&mut session, "SELECT snowflake_public_domain('order_id', 'ord')");
+    the_domain_shows_and_reads_tokens(&mut session);
+}
+
+/// Calls the functions of the casts as PostgREST does, which looks them up in `pg_cast`.
+pub(crate) fn the_domain_shows_and_reads_tokens(session: &mut Client) {
+    execute(
+        session,
+        "CREATE SCHEMA \"an api\";
+         SELECT snowflake_public_domain('\"an api\".order_id', 'ord');
+         SET search_path = public, edition;
+         SELECT snowflake_public_domain('order_id', 'ord')",
+    );
     for schema in ["\"an api\"", "public"] {
-        let domain = format!("{schema}.order_id");
-        assert_eq!(session.value(&format!("SELECT {schema}.json(1::{domain})")), format!("\"{TOKEN_OF_1}\""));
+        let (domain, reader) = (format!("{schema}.order_id"), format!("{schema}.read_order_id"));
+        let shown = session.value(&format!("SELECT {schema}.json(1::{domain})"));
+        assert_eq!(shown, format!("\"{TOKEN_OF_1}\""));
         for of in ["text", "json"] {
             let quote = if of == "json" { "\"" } else { "" };
-            let call = format!("{domain}('{quote}{TOKEN_OF_1}{quote}'::{of})");
-            assert_eq!(found(&mut session, &call).as_deref(), Some("1"));
+            let call = format!("{reader}('{quote}{TOKEN_OF_1}{quote}'::{of})");
+            assert_eq!(found(session, &call).as_deref(), Some("1"));
         }
-        assert_eq!(found(&mut session, &format!("{domain}('x'::text)")), None);
-        assert_eq!(refused(session.query(&format!("SELECT {domain}('\"x\"'::json)"), &[])).sqlstate, "22023");
+        assert_eq!(found(session, &format!("{reader}('x'::text)")), None);
+        assert_eq!(refused(session.query(&format!("SELECT {reader}('\"x\"'::json)"), &[])).sqlstate, "22023");
         let casts =
             "SELECT count(*) FROM pg_cast WHERE 'DOMAIN'::regtype IN (castsource, casttarget) AND castcontext = 'i'";
         assert_eq!(session.value(&casts.replace("DOMAIN", &domain)), "3");
+
+        // A row is shown, filters find it by the primary key, and a body makes another one.
+        execute(
+            session,
+            &format!(
+                "CREATE TABLE {schema}.orders (id {domain} PRIMARY KEY, item text);
+                 INSERT INTO {schema}.orders SELECT n, n::text FROM generate_series(1, 1000) n;
+                 ANALYZE {schema}.orders"
+            ),
+        );
+        let query =
+            |filter: &str| format!("SELECT {schema}.json(id) #>> '{{}}' || item FROM {schema}.orders WHERE {filter}");
+        // The texts are of unknown type.
+        let equals = query(&format!("id = {reader}('{TOKEN_OF_1}')"));
+        let is_in = query(&format!("id = ANY ((SELECT {reader}(unnest('{{x,{TOKEN_OF_1}}}'::text[]))))"));
+        for query in [&equals, &is_in] {
+            assert_eq!(session.value(query), format!("{TOKEN_OF_1}1"));
+        }
+        let plan = plan(session, &equals);
+        assert!(plan.contains("Index Cond"), "{plan}");
+        let body = |token: &str| {
+            format!(
+                "WITH body AS (SELECT '[{{\"id\": \"{token}\", \"item\": \"new\"}}]'::json AS sent)
+                 INSERT INTO {schema}.orders SELECT {reader}(r.id), r.item
+                 FROM body, json_to_recordset(body.sent) AS r (id json, item text) RETURNING id"
+            )
+        };
+        let new = session.value("SELECT snowflake_conceal(-7, 'ord')");
+        assert_eq!(session.value(&body(&new)), "-7");
+        assert_eq!(refused(session.query(&body("ord_x"), &[])).sqlstate, "22023");
     }
     let refusal = refused(session.query("SELECT snowflake_public_domain('other', 'Ord')", &[]));
     assert_refused_as(&refusal, "22023", "\"Ord\" is not a prefix of public ids");
+    // The schema is the last part but one.
+    let refusal = refused(session.query("SELECT snowflake_public_domain('public.none.other', 'ord')", &[]));
+    assert_eq!(refusal.sqlstate, "3F000");
 }
 
 /// Statistics of statements and the text of functions show neither keys nor ids.
@@ -532,4 +680,94 @@ fn a_session_whose_parameters_are_logged_logs_the_token_and_not_the_id() {
     client.query("SELECT snowflake_reveal($1, 'ord', true) IS NULL", &[&token]).unwrap();
     let log = server.log_since(start);
     assert!(log.contains(&token) && !log.contains(&id.to_string()), "{log}");
+}
+
+/// What the functions do wrong, the changes of their text, and the check that finds it.
+struct Lie {
+    what: &'static str,
+    changes: Changes,
+    found_by: fn(Changes),
+}
+
+const LIES: [Lie; 12] = [
+    Lie {
+        what: "the trigger is not ALWAYS",
+        changes: &[("ENABLE ALWAYS TRIGGER", "ENABLE TRIGGER")],
+        found_by: the_trigger_skips_or_refuses,
+    },
+    Lie {
+        what: "another key with the same first id is skipped",
+        changes: &[("bool_and(k.first_id = $1 AND k.key = $2)", "bool_and(k.first_id = $1)")],
+        found_by: the_trigger_skips_or_refuses,
+    },
+    Lie {
+        what: "another key is left to the constraint",
+        changes: &[("IF NOT is_known THEN", "IF false THEN")],
+        found_by: the_trigger_skips_or_refuses,
+    },
+    Lie {
+        what: "no force is needed",
+        changes: &[("AND snowflake_plan.begins_too_soon(first_id) THEN", "AND false THEN")],
+        found_by: wrong_calls_are_refused,
+    },
+    Lie {
+        what: "a key is made with an old snapshot",
+        changes: &[("NOT IN ('read committed', 'read uncommitted')", "IS NULL")],
+        found_by: wrong_calls_are_refused,
+    },
+    Lie {
+        what: "a key of any length is taken",
+        changes: &[
+            ("snowflake_plan.public_key_fingerprint(new_key)", "md5(new_key)"),
+            ("CHECK (octet_length(key) BETWEEN 16 AND 64)", ""),
+        ],
+        found_by: wrong_calls_are_refused,
+    },
+    Lie {
+        what: "a session goes on with the keys from before it made one",
+        changes: &[("PERFORM snowflake_plan.public_key_made(", "PERFORM concat(")],
+        found_by: a_session_sees_the_keys_that_it_has_made,
+    },
+    Lie {
+        what: "a late commit is not refused",
+        changes: &[("has_keys AND NOT is_for_all AND NOT coalesce(force, false));", "false);")],
+        found_by: a_late_commit_is_refused,
+    },
+    Lie {
+        what: "default privileges stay",
+        changes: &[("AND a.grantee <> c.relowner", "AND false")],
+        found_by: keys_are_the_owners_alone,
+    },
+    Lie {
+        what: "the statements for the vault force all keys",
+        changes: &[("CASE WHEN snowflake_plan.begins_too_soon(k.first_id) THEN", "CASE WHEN true THEN")],
+        found_by: keys_are_the_owners_alone,
+    },
+    Lie {
+        what: "statistics hold the keys",
+        changes: &[("ALTER COLUMN key SET STATISTICS 0", "ALTER COLUMN key SET STATISTICS 100")],
+        found_by: keys_are_the_owners_alone,
+    },
+    Lie {
+        what: "a statement that is refused is logged with its key",
+        changes: &[(" SET log_min_error_statement TO 'panic'\n", "")],
+        found_by: a_refused_statement_is_not_logged,
+    },
+];
+
+/// The rules of the library itself have theirs in the core's tests.
+#[test]
+fn each_lie_of_the_functions_is_found() {
+    if faketime_library().is_none() {
+        return skip("libfaketime is not installed");
+    }
+    for Lie { what, changes, found_by } in LIES {
+        let Err(panic) = catch_unwind(AssertUnwindSafe(|| found_by(changes))) else {
+            panic!("no check finds that {what}")
+        };
+        // Not because there is no such text.
+        let message = panic.downcast_ref::<String>().map_or("", String::as_str);
+        assert!(!message.starts_with("no function has"), "{what}: {message}");
+        println!("{what}: {message}");
+    }
 }
