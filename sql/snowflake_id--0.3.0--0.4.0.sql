@@ -35,12 +35,17 @@ STABLE STRICT PARALLEL SAFE LANGUAGE sql SET search_path = pg_catalog, pg_temp A
 $$;
 
 -- Makes the trigger, as the caller, who owns the table, in place of one of another name.
-CREATE FUNCTION snowflake_plan.widen_begin(relation regclass, narrow name, wide name, trigger name, former name) RETURNS void
-VOLATILE PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+CREATE FUNCTION snowflake_plan.widen_begin(relation regclass, narrow name, wide name, trigger name) RETURNS void
+VOLATILE STRICT PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    former name;
 BEGIN
-    IF former <> trigger THEN
-        EXECUTE format('DROP TRIGGER IF EXISTS %I ON %s', former, relation);
-    END IF;
+    FOR former IN
+        SELECT tgname FROM pg_trigger WHERE tgrelid = relation AND tgfoid = 'snowflake_plan.widen_keep()'::regprocedure AND tgname <> trigger
+               AND position(decode('00', 'hex') || convert_to(wide::text, getdatabaseencoding()) || decode('00', 'hex') IN tgargs) > 0
+    LOOP
+        EXECUTE format('DROP TRIGGER %I ON %s', former, relation);
+    END LOOP;
     EXECUTE (SELECT format('CREATE OR REPLACE TRIGGER %I BEFORE INSERT OR UPDATE ON %s FOR EACH ROW EXECUTE FUNCTION snowflake_plan.widen_keep(%L, %L, %L, %L)',
                            trigger, relation, n.attnum, w.attnum, wide, narrow)
              FROM pg_attribute n JOIN pg_attribute w USING (attrelid)
@@ -125,10 +130,10 @@ BEGIN
     IF NOT snowflake_plan.widen_is_owner(relation) THEN
         RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege', MESSAGE = format('must be owner of table %s', relation);
     END IF;
-    -- Also of a table that has no new columns any more.
-    DELETE FROM snowflake_plan.widen_progress p
-    WHERE NOT EXISTS (SELECT FROM pg_trigger WHERE tgrelid = p.relation AND tgfoid = 'snowflake_plan.widen_keep()'::regprocedure);
-    INSERT INTO snowflake_plan.widen_progress AS p VALUES (relation, pg_relation_filenode(relation), size, 0, 0, clock_timestamp(), clock_timestamp(), 0)
+    DELETE FROM snowflake_plan.widen_progress p WHERE NOT EXISTS (SELECT FROM pg_class c WHERE c.oid = p.relation);
+    INSERT INTO snowflake_plan.widen_progress AS p
+    SELECT relation, pg_relation_filenode(relation), size, 0, 0, clock_timestamp(), clock_timestamp(), 0
+    WHERE EXISTS (SELECT FROM pg_trigger WHERE tgrelid = relation AND tgfoid = 'snowflake_plan.widen_keep()'::regprocedure)
     ON CONFLICT ON CONSTRAINT widen_progress_pkey DO UPDATE
     SET filenode = excluded.filenode, blocks = excluded.blocks, rows = 0, started = excluded.started, updated = excluded.updated,
         next_block = CASE WHEN p.filenode = excluded.filenode AND p.next_block < p.blocks THEN p.next_block ELSE 0 END,
@@ -199,7 +204,7 @@ BEGIN
           -- A session's search_path can put a function or an operator of another role in the place
           -- of PostgreSQL's. The number of the former index is in the name of the new one.
           SELECT format('index %I calls %s, unlike index %s: drop it, and build it with another search_path', n,
-                        pg_describe_object(d.refclassid, d.refobjid, 0), split_part(n, '_', 3)::regclass)
+                        pg_describe_object(d.refclassid, d.refobjid, 0), split_part(n, '_', 3)::oid::regclass)
           FROM unnest(indexes) AS n JOIN pg_class x ON relname = n JOIN pg_index ON indexrelid = x.oid AND indrelid = relation
                JOIN pg_depend d ON d.classid = 'pg_class'::regclass AND d.objid = x.oid AND d.refclassid IN ('pg_proc'::regclass, 'pg_operator'::regclass)
           WHERE NOT EXISTS (SELECT FROM pg_depend o WHERE o.classid = d.classid AND o.objid = split_part(n, '_', 3)::oid AND o.refclassid = d.refclassid
@@ -351,7 +356,7 @@ COMMENT ON FUNCTION snowflake_plan.widen_keep() IS
     'the trigger that keeps a new bigint column equal to the column that is widened';
 COMMENT ON FUNCTION snowflake_plan.widen_has(text, text, text) IS
     'whether a step of snowflake_widen() has been done';
-COMMENT ON FUNCTION snowflake_plan.widen_begin(regclass, name, name, name, name) IS
+COMMENT ON FUNCTION snowflake_plan.widen_begin(regclass, name, name, name) IS
     'make the trigger that keeps a new bigint column equal to the column that is widened';
 COMMENT ON FUNCTION snowflake_plan.widen_follow(regclass, name, oid) IS
     'make the actions of a new foreign key run after those of the former one';

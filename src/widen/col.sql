@@ -1,7 +1,7 @@
 -- $1 tables, $2 their columns to be widened, $3 the name of the wide column of each. This file is
 -- put in front of others.
 ,    col AS (
-    SELECT place, c.rel, c.att, c.wide::name AS wide, k.tgname AS former,
+    SELECT place, c.rel, c.att, c.wide::name AS wide,
            -- The one that it has, or one that fires after all that could change the narrow column.
            CASE WHEN k.tgname > coalesce(late.tgname, '') THEN k.tgname
                 ELSE coalesce(late.tgname || '~' || c.att, '~' || c.wide)::name END AS trigger,

@@ -128,7 +128,7 @@
            format('CALL snowflake_plan.widen_step(%L, %L, ARRAY[%L, %L]);',
                   format('snowflake_plan.widen_has(%L, ''trigger'', %L) OR snowflake_plan.widen_has(%L, ''bigint'', %L)', name, trigger, name, attname),
                   list, format('ALTER TABLE %s ADD COLUMN IF NOT EXISTS %I bigint', name, wide),
-                  format('SELECT snowflake_plan.widen_begin(%L, %L, %L, %L, %L)', name, attname, wide, trigger, former)),
+                  format('SELECT snowflake_plan.widen_begin(%L, %L, %L, %L)', name, attname, wide, trigger)),
            format('%s: ACCESS EXCLUSIVE, for a moment', name)
     FROM col JOIN tables USING (rel, name)
   UNION ALL
@@ -168,7 +168,7 @@
                format('CALL snowflake_plan.widen_step(%L, %L, ARRAY[%L%s], %s);', format('snowflake_plan.widen_has(%L, ''constraint'', %L)', name, helper),
                       ARRAY[name, ref]::text,
                       format('ALTER TABLE %s ADD CONSTRAINT %I %s%s', name, helper, definition, CASE WHEN is_unenforced THEN ' NOT ENFORCED' ELSE ' NOT VALID' END),
-                      CASE WHEN has_action THEN format(', %L', format('SELECT snowflake_plan.widen_follow(%L, %L, %s)', name, helper, oid)) END, has_action)
+                      CASE WHEN has_action THEN format(', %L', format('SELECT snowflake_plan.widen_follow(%L, %L, %s)', name, helper, oid)) END, has_action::text)
            ELSE format('ALTER TABLE %s VALIDATE CONSTRAINT %I;', name, helper) END,
            CASE part WHEN 1 THEN format('%s, %s: %sEXCLUSIVE, for a moment', name, ref, CASE WHEN has_action THEN 'ACCESS ' ELSE 'SHARE ROW ' END) ELSE format('%s: SHARE UPDATE EXCLUSIVE; %s: ROW SHARE', name, ref) END
     FROM new_fk, (VALUES (1), (2)) AS parts (part)
