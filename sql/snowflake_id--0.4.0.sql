@@ -688,8 +688,8 @@ END $$;
 -- Widening a column while sessions use it (src/widen/mod.rs). The procedures commit, so they cannot
 -- have a search_path of their own, and their statements qualify each name.
 
--- The trigger that keeps a wide column equal to the narrow one (src/widen/trigger.rs). Its
--- arguments are the columns' numbers and names.
+-- The trigger that keeps a wide column equal to the narrow one (src/widen/trigger.rs). Its condition
+-- names both.
 CREATE FUNCTION snowflake_plan.widen_keep() RETURNS trigger LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_widen_keep';
 
 -- Whether a table has an object of a step, or its column is bigint by now.
@@ -712,15 +712,14 @@ DECLARE
     former name;
 BEGIN
     FOR former IN
-        SELECT tgname FROM pg_trigger WHERE tgrelid = relation AND tgfoid = 'snowflake_plan.widen_keep()'::regprocedure AND tgname <> trigger
-               AND position(decode('00', 'hex') || convert_to(wide::text, getdatabaseencoding()) || decode('00', 'hex') IN tgargs) > 0
+        SELECT tgname FROM pg_trigger JOIN pg_attribute ON attrelid = tgrelid AND attname = wide
+        WHERE tgrelid = relation AND tgfoid = 'snowflake_plan.widen_keep()'::regprocedure AND tgname <> trigger
+              AND tgqual::text ~ format(':varattno %s ', attnum)
     LOOP
         EXECUTE format('DROP TRIGGER %I ON %s', former, relation);
     END LOOP;
-    EXECUTE (SELECT format('CREATE OR REPLACE TRIGGER %I BEFORE INSERT OR UPDATE ON %s FOR EACH ROW EXECUTE FUNCTION snowflake_plan.widen_keep(%L, %L, %L, %L)',
-                           trigger, relation, n.attnum, w.attnum, wide, narrow)
-             FROM pg_attribute n JOIN pg_attribute w USING (attrelid)
-             WHERE n.attrelid = relation AND n.attname = narrow AND w.attname = wide);
+    EXECUTE format('CREATE OR REPLACE TRIGGER %I BEFORE INSERT OR UPDATE ON %s FOR EACH ROW WHEN (NEW.%I IS DISTINCT FROM NEW.%I) '
+                   'EXECUTE FUNCTION snowflake_plan.widen_keep()', trigger, relation, wide, narrow);
     -- What a subscription writes has to be copied as well.
     EXECUTE format('ALTER TABLE %s ENABLE ALWAYS TRIGGER %I', relation, trigger);
 END $$;
@@ -845,12 +844,10 @@ BEGIN
            string_agg(format('%1$I IS NULL AND %2$I IS NOT NULL OR %1$I IS NOT NULL AND %2$I IS NULL OR %1$I OPERATOR(pg_catalog.<>) %2$I', w.attname, n.attname),
                       ' OR ' ORDER BY w.attnum)
     INTO changes, differs
-    FROM (SELECT string_to_array(encode(tgargs, 'escape'), E'\\000') AS args FROM pg_trigger
-          WHERE tgrelid = relation AND tgfoid = 'snowflake_plan.widen_keep()'::regprocedure AND tgnargs = 4) AS t
-         JOIN pg_attribute w ON w.attrelid = relation AND encode(convert_to(w.attname, getdatabaseencoding()), 'escape') = args[3]
-         JOIN pg_attribute n ON n.attrelid = relation AND NOT n.attisdropped
-                                AND CASE WHEN w.attnum::text = args[2] THEN n.attnum::text = args[1]
-                                         ELSE encode(convert_to(n.attname, getdatabaseencoding()), 'escape') = args[4] END;
+    FROM pg_trigger
+         JOIN pg_attribute w ON w.attrelid = tgrelid AND w.attnum::text = substring(tgqual::text FROM ':varattno ([0-9]+) ')
+         JOIN pg_attribute n ON n.attrelid = tgrelid AND n.attnum::text = substring(tgqual::text FROM '.*:varattno ([0-9]+) ')
+    WHERE tgrelid = relation AND tgfoid = 'snowflake_plan.widen_keep()'::regprocedure;
     SELECT p.blocks_done, least(p.blocks_done + batch, p.blocks) INTO begins, upto FROM @extschema@.snowflake_widen_progress p
     WHERE p.relation = widen_turn.relation AND p.blocks_done < p.blocks;
     IF begins IS NULL OR changes IS NULL THEN

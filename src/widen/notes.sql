@@ -17,6 +17,9 @@ FROM (
                            name, pg_describe_object('pg_rewrite'::regclass, r.oid, 0))
     FROM col JOIN pg_rewrite r ON ev_class = rel AND ev_type = '2' AND ev_enabled IN ('O', 'A')
   UNION
+    SELECT 4, name, format('%s: policies hold for its owner as well, so snowflake_widen_fill() refuses a role without BYPASSRLS', name)
+    FROM col JOIN pg_class c ON c.oid = rel WHERE relforcerowsecurity
+  UNION
     SELECT 5, name, format('%s: generated column %I is computed again in the switch, under its locks', name, a.attname)
     FROM col, unnest(generated) AS g (att) JOIN pg_attribute a ON a.attnum = g.att AND attgenerated <> '' WHERE a.attrelid = rel
   UNION

@@ -748,22 +748,28 @@ fn writers_go_on_after_a_rename_and_a_restore() {
     let mut session = database.connect();
     let all = steps(&mut session, "snowflake_widen('app.t', 'id')");
     run_phases(&mut session, &all, &["prepare"]);
-    let restored = Database::with("DROP SCHEMA app; DROP EXTENSION snowflake_id");
-    let dump = database.dump();
-    restored.psql(&dump).unwrap();
+    let restored = || {
+        let restored = Database::with("DROP SCHEMA app; DROP EXTENSION snowflake_id");
+        restored.psql(&database.dump()).unwrap();
+        restored
+    };
+    let plain = restored();
+    database.run("ALTER TABLE app.t RENAME id TO key");
+    let renamed = restored();
+    database.run("ALTER TABLE app.t RENAME key TO id");
     let widened = "SELECT count(*) FROM app.t WHERE snowflake_widen_2 = id";
     // As a client writes, and as a subscription does.
     let write = "INSERT INTO app.t (note) VALUES ('new'); SET session_replication_role = replica;
         INSERT INTO app.t (note) VALUES ('sent'); RESET session_replication_role";
-    for (database, is_renamed) in [(&database, true), (&restored, false)] {
+    for (database, before, after) in [
+        (&database, "ALTER TABLE app.t RENAME id TO key", "ALTER TABLE app.t RENAME key TO id"),
+        (&plain, "", ""),
+        (&renamed, "", "ALTER TABLE app.t RENAME key TO id"),
+    ] {
         let mut session = database.connect();
-        if is_renamed {
-            session.batch_execute("ALTER TABLE app.t RENAME id TO key").unwrap();
-        }
+        session.batch_execute(before).unwrap();
         session.batch_execute(write).unwrap();
-        if is_renamed {
-            session.batch_execute("ALTER TABLE app.t RENAME key TO id").unwrap();
-        }
+        session.batch_execute(after).unwrap();
         assert_eq!(session.value(widened), "2");
         let all = steps(&mut session, "snowflake_widen('app.t', 'id')");
         run(&mut session, &all);
@@ -882,6 +888,27 @@ fn a_fill_takes_any_number_of_blocks() {
     // A call for a table that has no new column leaves nothing.
     session.batch_execute("CALL snowflake_widen_fill('app.t')").unwrap();
     assert_eq!(session.value("SELECT count(*) FROM snowflake_widen_progress"), "0");
+}
+
+/// A fill that policies would hide rows from.
+#[test]
+fn a_fill_that_would_miss_rows_is_refused() {
+    let database = Database::with("");
+    let role = database.role("owner");
+    let mut owner = database.connect_as(&role);
+    owner
+        .batch_execute(
+            "CREATE TABLE app.t (id integer); INSERT INTO app.t VALUES (1), (2); CREATE POLICY one ON app.t USING (id = 1);
+             ALTER TABLE app.t ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY",
+        )
+        .unwrap();
+    let notes = owner.value("SELECT string_agg(step, ' ') FROM snowflake_widen('app.t', 'id') WHERE phase = 'notes'");
+    assert!(notes.contains("BYPASSRLS"), "{notes}");
+    let all = steps(&mut owner, "snowflake_widen('app.t', 'id')");
+    run_phases(&mut owner, &all, &["prepare"]);
+    assert_eq!(refused(owner.batch_execute("CALL snowflake_widen_fill('app.t')")).sqlstate, "42501");
+    run_phases(&mut database.connect(), &all, &["fill"]);
+    run_phases(&mut owner, &all, &["build", "switch"]);
 }
 
 /// A fill that is ended goes on where it stopped.
