@@ -834,6 +834,48 @@ fn what_cannot_be_widened_is_refused_before_the_first_step() {
     assert_eq!(refused(session.query("SELECT * FROM snowflake_widen('app.plain', 'id')", &[])).sqlstate, "25006");
 }
 
+/// A publication of all columns, whose subscriber has the new column by then, as the notes say, and
+/// one of a list of columns.
+#[test]
+fn a_subscriber_gets_each_row_of_tables_that_are_widened() {
+    let publisher = Server::drawing().config("wal_level", "logical").start_with_extension();
+    let subscriber = Server::builder().set("worker_id", "6").start_with_extension();
+    let mut session = publisher.connect();
+    session
+        .batch_execute(
+            "CREATE TABLE t (id serial PRIMARY KEY, note text); CREATE TABLE u (id serial PRIMARY KEY, t integer REFERENCES t);
+             CREATE PUBLICATION p FOR TABLE t, u (id, t)",
+        )
+        .unwrap();
+    let mut there = subscriber.connect();
+    let conninfo = publisher.conninfo().replace('\'', "''");
+    there
+        .batch_execute(&format!(
+            "CREATE TABLE t (id bigint PRIMARY KEY, note text); CREATE TABLE u (id integer PRIMARY KEY, t bigint);
+             CREATE SUBSCRIPTION s CONNECTION '{conninfo}' PUBLICATION p"
+        ))
+        .unwrap();
+    let all = steps(&mut session, "snowflake_widen('t', 'id')");
+    let notes = session.value("SELECT string_agg(step, ' ') FROM snowflake_widen('t', 'id') WHERE phase = 'notes'");
+    assert!(notes.contains("publication p sends all columns, so add column snowflake_widen_1 bigint"), "{notes}");
+    assert!(!notes.contains("public.u: publication"), "{notes}");
+    there.batch_execute("ALTER TABLE t ADD snowflake_widen_1 bigint").unwrap();
+    for phase in TO_SWITCH {
+        session
+            .batch_execute(
+                "INSERT INTO t (note) VALUES ('a'), ('b'), ('c'); INSERT INTO u (t) SELECT max(id) FROM t;
+                 UPDATE t SET note = 'd' WHERE id % 3 = 0; UPDATE t SET id = -id WHERE id % 3 = 2; DELETE FROM t WHERE id % 3 = 1",
+            )
+            .unwrap();
+        run_phases(&mut session, &all, &[phase]);
+    }
+    session.batch_execute("INSERT INTO t VALUES ('far', 3000000000); INSERT INTO u (t) VALUES (3000000000)").unwrap();
+    let rows = "SELECT concat((SELECT string_agg(concat(id, note), ' ' ORDER BY id) FROM t), (SELECT string_agg(concat(id, '-', t), ' ' ORDER BY id) FROM u))";
+    let sent = session.value(rows);
+    assert!(sent.contains("3000000000far"), "{sent}");
+    wait_until("all rows to arrive", || there.value(rows) == sent);
+}
+
 #[test]
 fn nothing_is_widened_on_a_standby() {
     let server = Server::drawing().start_with_extension();
