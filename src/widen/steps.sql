@@ -265,8 +265,8 @@
         SELECT 4, format('SECURITY LABEL FOR %I ON COLUMN %s.%I IS %L', provider, name, col.attname, label)
         FROM pg_seclabel WHERE classoid = 'pg_class'::regclass AND objoid = rel AND objsubid = att
       UNION ALL
-        -- In the grantor's name, if the caller may use it.
-        SELECT 4 + ordinality, concat(CASE WHEN grantor <> relowner AND pg_has_role(grantor, 'MEMBER') THEN format('SET LOCAL ROLE %I; ', pg_get_userbyid(grantor)) END,
+        -- In the grantor's name, if the session may use it.
+        SELECT 4 + ordinality, concat(CASE WHEN grantor <> relowner AND pg_has_role(session_user, grantor, 'MEMBER') THEN format('SET LOCAL ROLE %I; ', pg_get_userbyid(grantor)) END,
                          format('GRANT %s (%I) ON %s TO %s', privilege_type, col.attname, name, CASE grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(grantee)) END),
                          CASE WHEN is_grantable THEN ' WITH GRANT OPTION' END)
         FROM aclexplode(a.attacl) WITH ORDINALITY
