@@ -17,8 +17,8 @@ VOLATILE STRICT PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_lock
 -- Widening a column while sessions use it (src/widen/mod.rs). The procedures commit, so they cannot
 -- have a search_path of their own, and their statements qualify each name.
 
--- The trigger that keeps a wide column equal to the narrow one (src/widen/trigger.rs). Its condition
--- names both.
+-- The trigger that keeps a wide column equal to the narrow one (src/widen/trigger.rs). Its
+-- condition names both.
 CREATE FUNCTION snowflake_plan.widen_keep() RETURNS trigger LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_widen_keep';
 
 -- Whether a table has an object of a step, or its column is bigint by now.

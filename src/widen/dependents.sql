@@ -1,6 +1,6 @@
--- $1 tables, $2 their columns to be widened, in pairs: the objects that depend on one of them, or on
--- the sequence of its identity, in a way that forbids its drop. The row type may stay in use: only
--- a column's place in it changes. This file is put in front of others.
+-- $1 tables, $2 their columns to be widened, in pairs: the objects that depend on one of them, or
+-- on the sequence of its identity, in a way that forbids its drop. The row type may stay in use:
+-- only a column's place in it changes. This file is put in front of others.
 WITH RECURSIVE narrow AS (SELECT * FROM unnest($1, $2) AS narrow (rel, att)),
      found (rel, att, classid, objid, objsubid) AS (
     SELECT rel, att, classid, objid, objsubid

@@ -3,8 +3,8 @@
 //!
 //! PostgreSQL has no function for that, and the stored tree would keep the functions of the old
 //! type. A word that is the column's name is not always the column: the caller compares the number
-//! of replaced words with the number of columns in the tree, so a mistake is an error. A string with
-//! a backslash becomes one that means the same whatever `standard_conforming_strings` is.
+//! of replaced words with the number of columns in the tree, so a mistake is an error. A string
+//! with a backslash becomes one that means the same whatever `standard_conforming_strings` is.
 
 /// Whether a byte can be in a word. All bytes of letters beyond ASCII are 128 or more in each
 /// encoding that a database can have.

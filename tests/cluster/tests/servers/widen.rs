@@ -516,7 +516,7 @@ line\" ("it's" integer);
 line\" ADD FOREIGN KEY ("it's") REFERENCES app.page$w"#,
         );
         let mut session = database.connect();
-        // A session that reads strings otherwise gets the same, and so does one that runs what it wrote.
+        // A session that reads strings otherwise gets the same, also for other sessions.
         session
             .batch_execute(&format!("SET standard_conforming_strings = {strings}; SET escape_string_warning = off"))
             .unwrap();
