@@ -993,8 +993,8 @@ BEGIN
                     pg_catalog.set_config('lock_timeout', snowflake_plan.widen_patience(), true);
                 FOREACH statement IN ARRAY statements LOOP
                     EXECUTE statement;
-                    -- A GRANT in another role's name has left it.
-                    PERFORM pg_catalog.set_config('role', as_role, true);
+                    -- A GRANT in another role's name has left it, for the session as well.
+                    PERFORM pg_catalog.set_config('role', as_role, false);
                 END LOOP;
             END IF;
         EXCEPTION WHEN lock_not_available THEN
