@@ -715,18 +715,17 @@ BEGIN
 END $$;
 
 -- Widening a column while sessions use it (src/widen/mod.rs). The procedures commit, so they cannot
--- have a search_path of their own, and their statements qualify each name. What they run besides
--- has the caller's search_path, because indexes and constraints call functions.
+-- have a search_path of their own, and their statements qualify each name.
 
 -- The trigger that keeps a wide column equal to the narrow one (src/widen/trigger.rs). Its
--- arguments are the columns' numbers and names.
+-- condition names both.
 CREATE FUNCTION snowflake_plan.widen_keep() RETURNS trigger LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_widen_keep';
 
 -- Whether a table has an object of a step, or its column is bigint by now.
 CREATE FUNCTION snowflake_plan.widen_has(relation text, kind text, object text) RETURNS boolean
 STABLE STRICT PARALLEL SAFE LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
     SELECT CASE kind
-        WHEN 'trigger' THEN EXISTS (SELECT FROM pg_trigger WHERE tgrelid = to_regclass(relation) AND tgname = object)
+        WHEN 'trigger' THEN EXISTS (SELECT FROM pg_trigger WHERE tgrelid = to_regclass(relation) AND tgname = object AND tgenabled = 'A')
         WHEN 'constraint' THEN EXISTS (SELECT FROM pg_constraint WHERE conrelid = to_regclass(relation) AND conname = object)
         WHEN 'column' THEN EXISTS (SELECT FROM pg_attribute WHERE attrelid = to_regclass(relation) AND attname = object AND NOT attisdropped)
         WHEN 'bigint' THEN EXISTS (SELECT FROM pg_attribute
@@ -735,16 +734,41 @@ STABLE STRICT PARALLEL SAFE LANGUAGE sql SET search_path = pg_catalog, pg_temp A
     END
 $$;
 
--- Makes the trigger, as the caller, who owns the table.
-CREATE FUNCTION snowflake_plan.widen_begin(relation regclass, narrow name, wide name) RETURNS void
+-- Makes the trigger, as the caller, who owns the table, in place of one of another name.
+CREATE FUNCTION snowflake_plan.widen_begin(relation regclass, narrow name, wide name, trigger name) RETURNS void
 VOLATILE STRICT PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    former name;
 BEGIN
-    EXECUTE (SELECT format('CREATE OR REPLACE TRIGGER %I BEFORE INSERT OR UPDATE ON %s FOR EACH ROW EXECUTE FUNCTION snowflake_plan.widen_keep(%L, %L, %L, %L)',
-                           '~' || wide, relation, n.attnum, w.attnum, wide, narrow)
-             FROM pg_attribute n JOIN pg_attribute w USING (attrelid)
-             WHERE n.attrelid = relation AND n.attname = narrow AND w.attname = wide);
+    FOR former IN
+        SELECT tgname FROM pg_trigger JOIN pg_attribute ON attrelid = tgrelid AND attname = wide
+        WHERE tgrelid = relation AND tgfoid = 'snowflake_plan.widen_keep()'::regprocedure AND tgname <> trigger
+              AND tgqual::text ~ format(':varattno %s ', attnum)
+    LOOP
+        EXECUTE format('DROP TRIGGER %I ON %s', former, relation);
+    END LOOP;
+    EXECUTE format('CREATE OR REPLACE TRIGGER %I BEFORE INSERT OR UPDATE ON %s FOR EACH ROW WHEN (NEW.%I IS DISTINCT FROM NEW.%I) '
+                   'EXECUTE FUNCTION snowflake_plan.widen_keep()', trigger, relation, wide, narrow);
     -- What a subscription writes has to be copied as well.
-    EXECUTE format('ALTER TABLE %s ENABLE ALWAYS TRIGGER %I', relation, '~' || wide);
+    EXECUTE format('ALTER TABLE %s ENABLE ALWAYS TRIGGER %I', relation, trigger);
+END $$;
+
+-- Makes the actions of a new foreign key run after those of the one whose place it will take, which
+-- change the narrow columns. PostgreSQL runs them in the order of their triggers' names. The new
+-- ones would change the rest of a composite key first, and the others then find no row.
+CREATE FUNCTION snowflake_plan.widen_follow(relation regclass, name name, former oid) RETURNS void
+VOLATILE STRICT PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    statement text;
+BEGIN
+    FOR statement IN
+        SELECT format('ALTER TRIGGER %I ON %s RENAME TO %I', tgname, tgrelid::regclass, concat('RI_ConstraintTrigger_az', last.z, '_', t.oid))
+        FROM pg_trigger t JOIN pg_constraint k ON k.oid = tgconstraint,
+             (SELECT max(substring(tgname FROM '^RI_ConstraintTrigger_a(z*)_')) FROM pg_trigger WHERE tgconstraint = former) AS last (z)
+        WHERE k.conrelid = relation AND k.conname = name AND starts_with(tgname::text, 'RI_ConstraintTrigger_a_')
+    LOOP
+        EXECUTE statement;
+    END LOOP;
 END $$;
 
 -- Whether a trigger would fire for the fill's UPDATE, of the wide columns only, in a session of
@@ -806,7 +830,9 @@ BEGIN
         RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege', MESSAGE = format('must be owner of table %s', relation);
     END IF;
     DELETE FROM snowflake_plan.widen_progress p WHERE NOT EXISTS (SELECT FROM pg_class c WHERE c.oid = p.relation);
-    INSERT INTO snowflake_plan.widen_progress AS p VALUES (relation, pg_relation_filenode(relation), size, 0, 0, clock_timestamp(), clock_timestamp(), 0)
+    INSERT INTO snowflake_plan.widen_progress AS p
+    SELECT relation, pg_relation_filenode(relation), size, 0, 0, clock_timestamp(), clock_timestamp(), 0
+    WHERE EXISTS (SELECT FROM pg_trigger WHERE tgrelid = relation AND tgfoid = 'snowflake_plan.widen_keep()'::regprocedure)
     ON CONFLICT ON CONSTRAINT widen_progress_pkey DO UPDATE
     SET filenode = excluded.filenode, blocks = excluded.blocks, rows = 0, started = excluded.started, updated = excluded.updated,
         next_block = CASE WHEN p.filenode = excluded.filenode AND p.next_block < p.blocks THEN p.next_block ELSE 0 END,
@@ -844,14 +870,13 @@ BEGIN
             HINT = 'Set session_replication_role to replica in this session, as a superuser can, or disable these meanwhile.';
     END IF;
     SELECT string_agg(format('%I = %I', w.attname, n.attname), ', ' ORDER BY w.attnum),
-           string_agg(format('%I IS DISTINCT FROM %I', w.attname, n.attname), ' OR ' ORDER BY w.attnum)
+           string_agg(format('%1$I IS NULL AND %2$I IS NOT NULL OR %1$I IS NOT NULL AND %2$I IS NULL OR %1$I OPERATOR(pg_catalog.<>) %2$I', w.attname, n.attname),
+                      ' OR ' ORDER BY w.attnum)
     INTO changes, differs
-    FROM (SELECT string_to_array(encode(tgargs, 'escape'), '\000') AS args FROM pg_trigger
-          WHERE tgrelid = relation AND tgfoid = 'snowflake_plan.widen_keep()'::regprocedure AND tgnargs = 4) AS t
-         JOIN pg_attribute w ON w.attrelid = relation AND encode(convert_to(w.attname, getdatabaseencoding()), 'escape') = args[3]
-         JOIN pg_attribute n ON n.attrelid = relation AND NOT n.attisdropped
-                                AND CASE WHEN w.attnum = args[2]::smallint THEN n.attnum = args[1]::smallint
-                                         ELSE encode(convert_to(n.attname, getdatabaseencoding()), 'escape') = args[4] END;
+    FROM pg_trigger
+         JOIN pg_attribute w ON w.attrelid = tgrelid AND w.attnum::text = substring(tgqual::text FROM ':varattno ([0-9]+) ')
+         JOIN pg_attribute n ON n.attrelid = tgrelid AND n.attnum::text = substring(tgqual::text FROM '.*:varattno ([0-9]+) ')
+    WHERE tgrelid = relation AND tgfoid = 'snowflake_plan.widen_keep()'::regprocedure;
     SELECT p.blocks_done, least(p.blocks_done + batch, p.blocks) INTO begins, upto FROM @extschema@.snowflake_widen_progress p
     WHERE p.relation = widen_turn.relation AND p.blocks_done < p.blocks;
     IF begins IS NULL OR changes IS NULL THEN
@@ -872,6 +897,16 @@ BEGIN
     SELECT string_agg(name, E'\n' ORDER BY name) INTO missing
     FROM (SELECT format('index %I', n) FROM unnest(indexes) AS n
           WHERE NOT EXISTS (SELECT FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid WHERE indrelid = relation AND relname = n AND indisvalid)
+        UNION ALL
+          -- A session's search_path can put a function or an operator of another role in the place
+          -- of PostgreSQL's. The number of the former index is in the name of the new one.
+          SELECT format('index %I calls %s, unlike index %s: drop it, and build it with another search_path', n,
+                        pg_describe_object(d.refclassid, d.refobjid, 0), split_part(n, '_', 3)::oid::regclass)
+          FROM unnest(indexes) AS n JOIN pg_class x ON relname = n JOIN pg_index ON indexrelid = x.oid AND indrelid = relation
+               JOIN pg_depend d ON d.classid = 'pg_class'::regclass AND d.objid = x.oid AND d.refclassid IN ('pg_proc'::regclass, 'pg_operator'::regclass)
+          WHERE NOT EXISTS (SELECT FROM pg_depend o WHERE o.classid = d.classid AND o.objid = split_part(n, '_', 3)::oid AND o.refclassid = d.refclassid
+                            AND split_part((pg_identify_object(o.refclassid, o.refobjid, 0)).identity, '(', 1)
+                                = split_part((pg_identify_object(d.refclassid, d.refobjid, 0)).identity, '(', 1))
         UNION ALL
           SELECT format('constraint %I', n) FROM unnest(constraints) AS n
           WHERE NOT EXISTS (SELECT FROM pg_constraint WHERE conrelid = relation AND conname = n AND convalidated)) AS m (name);
@@ -894,11 +929,14 @@ DECLARE
     turn record;
     filled bigint;
     batch integer := blocks;
+    began timestamptz;
     failures integer := 0;
 BEGIN
-    IF relation IS NULL OR blocks IS NULL OR pause IS NULL OR blocks OPERATOR(pg_catalog.<) 1 THEN
+    IF relation IS NULL OR blocks IS NULL OR pause IS NULL THEN
+        RAISE EXCEPTION USING ERRCODE = 'null_value_not_allowed', MESSAGE = 'an argument of snowflake_widen_fill() is NULL';
+    ELSIF blocks OPERATOR(pg_catalog.<) 1 THEN
         RAISE EXCEPTION USING ERRCODE = 'invalid_parameter_value', MESSAGE = pg_catalog.format('blocks %s is outside the range 1..2147483647', blocks),
-            HINT = 'The argument is the number of blocks that one transaction fills.';
+            HINT = 'The argument is the greatest number of blocks that one transaction fills.';
     END IF;
     COMMIT;
     PERFORM snowflake_plan.widen_take_up(relation);
@@ -908,6 +946,7 @@ BEGIN
         EXIT WHEN turn.statement IS NULL;
         -- A policy that hides rows is an error.
         PERFORM pg_catalog.set_config('row_security', 'off', true), pg_catalog.set_config('lock_timeout', snowflake_plan.widen_patience(), true);
+        began := pg_catalog.clock_timestamp();
         BEGIN
             EXECUTE turn.statement;
             GET DIAGNOSTICS filled = ROW_COUNT;
@@ -929,7 +968,12 @@ BEGIN
             CONTINUE;
         END IF;
         failures := 0;
-        batch := pg_catalog.int4smaller(blocks, batch OPERATOR(pg_catalog.*) 2);
+        -- A batch that takes long could meet a session that has waited for its rows for so long
+        -- that PostgreSQL would end that session because of a deadlock.
+        batch := CASE WHEN pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) began OPERATOR(pg_catalog.>) pg_catalog.interval '250 ms'
+                      THEN pg_catalog.int4larger(1, batch OPERATOR(pg_catalog./) 2)
+                      WHEN batch OPERATOR(pg_catalog.>) (blocks OPERATOR(pg_catalog./) 2) THEN blocks
+                      ELSE batch OPERATOR(pg_catalog.*) 2 END;
         COMMIT;
         PERFORM pg_catalog.pg_sleep(pg_catalog.date_part('epoch', pause));
         -- Standbys that a fill leaves behind would serve old rows.
@@ -946,6 +990,7 @@ END $$;
 CREATE PROCEDURE snowflake_plan.widen_step(unless text, relations text, statements text[], exclusive boolean DEFAULT true)
 LANGUAGE plpgsql AS $$
 DECLARE
+    as_role CONSTANT text := pg_catalog.current_setting('role');
     statement text;
     is_done boolean;
     failures integer := 0;
@@ -969,9 +1014,16 @@ BEGIN
         BEGIN
             EXECUTE 'SELECT ' OPERATOR(pg_catalog.||) unless INTO is_done;
             IF is_done IS NOT TRUE THEN
-                PERFORM pg_catalog.set_config('lock_timeout', snowflake_plan.widen_patience(), true);
+                -- As the statements were written, so that no object of another role takes the place
+                -- of PostgreSQL's.
+                PERFORM pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true),
+                    pg_catalog.set_config('default_tablespace', '', true),
+                    pg_catalog.set_config('standard_conforming_strings', 'on', true),
+                    pg_catalog.set_config('lock_timeout', snowflake_plan.widen_patience(), true);
                 FOREACH statement IN ARRAY statements LOOP
                     EXECUTE statement;
+                    -- A GRANT in another role's name has left it, for the session as well.
+                    PERFORM pg_catalog.set_config('role', as_role, false);
                 END LOOP;
             END IF;
         EXCEPTION WHEN lock_not_available THEN
@@ -1457,8 +1509,10 @@ COMMENT ON FUNCTION snowflake_plan.widen_keep() IS
     'the trigger that keeps a new bigint column equal to the column that is widened';
 COMMENT ON FUNCTION snowflake_plan.widen_has(text, text, text) IS
     'whether a step of snowflake_widen() has been done';
-COMMENT ON FUNCTION snowflake_plan.widen_begin(regclass, name, name) IS
+COMMENT ON FUNCTION snowflake_plan.widen_begin(regclass, name, name, name) IS
     'make the trigger that keeps a new bigint column equal to the column that is widened';
+COMMENT ON FUNCTION snowflake_plan.widen_follow(regclass, name, oid) IS
+    'make the actions of a new foreign key run after those of the former one';
 COMMENT ON FUNCTION snowflake_plan.widen_fires(oid, text) IS
     'whether a trigger would fire while snowflake_widen_fill() fills rows';
 COMMENT ON TABLE snowflake_plan.widen_progress IS

@@ -97,7 +97,7 @@ pub fn with_trusted_settings<T>(work: impl FnOnce() -> T) -> T {
 }
 
 /// Runs `work` with other settings, also those that only a superuser may change.
-fn with_settings<T>(settings: &[(&CStr, &CStr)], work: impl FnOnce() -> T) -> T {
+pub fn with_settings<T>(settings: &[(&CStr, &CStr)], work: impl FnOnce() -> T) -> T {
     // SAFETY: this is how settings are changed for a while (guc.c). All of them exist, and have
     // these values. Errors are raised through pgrx's guard. An error that ends the work ends the
     // (sub)transaction, which puts the settings back.

@@ -9,7 +9,7 @@ SELECT 1, step::cstring, statement::cstring, locks::cstring
 FROM (
     SELECT 1, f.oid::bigint, format('drop foreign key %I of %s', conname, name),
            format('CALL snowflake_plan.widen_step(%L, %L, ARRAY[%L]);', format('NOT snowflake_plan.widen_has(%L, ''constraint'', %L)', name, conname),
-                  format('{%s,%s}', to_json(name), to_json(ref)), format('ALTER TABLE %s DROP CONSTRAINT %I', name, conname)),
+                  ARRAY[name, ref]::text, format('ALTER TABLE %s DROP CONSTRAINT %I', name, conname)),
            format('%s, %s: ACCESS EXCLUSIVE, for a moment', name, ref)
     FROM pg_constraint f, LATERAL (SELECT format('%I.%I', nspname, relname) FROM pg_class r JOIN pg_namespace n ON n.oid = relnamespace WHERE r.oid = conrelid) AS a (name),
          LATERAL (SELECT format('%I.%I', nspname, relname) FROM pg_class r JOIN pg_namespace n ON n.oid = relnamespace WHERE r.oid = confrelid) AS b (ref)
@@ -17,7 +17,7 @@ FROM (
   UNION ALL
     SELECT 2, att, format('drop the trigger and the bigint column of %s', name),
            format('CALL snowflake_plan.widen_step(%L, %L, ARRAY[%L, %L, %L]);', format('NOT snowflake_plan.widen_has(%L, ''column'', %L)', name, wide),
-                  format('{%s}', to_json(name)), format('DROP TRIGGER IF EXISTS %I ON %s', tgname, name), format('ALTER TABLE %s DROP COLUMN %I', name, wide),
+                  ARRAY[name]::text, format('DROP TRIGGER IF EXISTS %I ON %s', tgname, name), format('ALTER TABLE %s DROP COLUMN %I', name, wide),
                   format('SELECT snowflake_plan.widen_forget(%L)', name)),
            format('%s: ACCESS EXCLUSIVE, for a moment', name)
     FROM named

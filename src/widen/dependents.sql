@@ -1,13 +1,19 @@
--- $1 tables, $2 their columns to be widened, in pairs: the objects that depend on one of them in a
--- way that forbids its drop. The row type may stay in use: only a column's place in it changes.
--- This file is put in front of others.
+-- $1 tables, $2 their columns to be widened, in pairs: the objects that depend on one of them, or
+-- on the sequence of its identity, in a way that forbids its drop. The row type may stay in use:
+-- only a column's place in it changes. This file is put in front of others.
 WITH RECURSIVE narrow AS (SELECT * FROM unnest($1, $2) AS narrow (rel, att)),
      found (rel, att, classid, objid, objsubid) AS (
     SELECT rel, att, classid, objid, objsubid
     FROM narrow
          JOIN pg_depend d ON d.refclassid = 'pg_class'::regclass AND d.refobjid = rel AND d.refobjsubid = att
          LEFT JOIN pg_attrdef e ON d.classid = 'pg_attrdef'::regclass AND e.oid = d.objid
-    WHERE d.classid IN ('pg_rewrite'::regclass, 'pg_trigger'::regclass, 'pg_policy'::regclass,
-                        'pg_publication_rel'::regclass, 'pg_proc'::regclass)
-       OR e.adnum <> att
+         LEFT JOIN pg_trigger t ON d.classid = 'pg_trigger'::regclass AND t.oid = d.objid
+    WHERE d.classid IN ('pg_rewrite'::regclass, 'pg_policy'::regclass, 'pg_publication_rel'::regclass, 'pg_proc'::regclass)
+          OR tgfoid <> 'snowflake_plan.widen_keep()'::regprocedure OR e.adnum <> att
+  UNION ALL
+    SELECT rel, att, d.classid, d.objid, d.objsubid
+    FROM narrow
+         JOIN pg_depend i ON i.refclassid = 'pg_class'::regclass AND i.refobjid = rel AND i.refobjsubid = att
+                             AND i.classid = 'pg_class'::regclass AND i.deptype = 'i'
+         JOIN pg_depend d ON d.refclassid = 'pg_class'::regclass AND d.refobjid = i.objid AND d.deptype = 'n'
 )

@@ -13,6 +13,5 @@
     SELECT ev_class FROM col JOIN pg_depend d ON d.refclassid = 'pg_class'::regclass AND d.refobjid = col.rel AND d.refobjsubid = col.att
                                                  AND d.classid = 'pg_rewrite'::regclass JOIN pg_rewrite r ON r.oid = d.objid
 )
-SELECT format('{%s}', string_agg(to_json(format('%I.%I', nspname, relname))::text, ',' ORDER BY c.oid))::cstring,
-       string_agg(format('%I.%I', nspname, relname), ', ' ORDER BY c.oid)::cstring
-FROM ends JOIN pg_class c ON c.oid = rel JOIN pg_namespace n ON n.oid = relnamespace
+SELECT array_agg(name ORDER BY oid)::text::cstring, string_agg(name, ', ' ORDER BY oid)::cstring
+FROM (SELECT c.oid, format('%I.%I', nspname, relname) FROM ends JOIN pg_class c ON c.oid = rel JOIN pg_namespace n ON n.oid = relnamespace) AS r (oid, name)

@@ -112,7 +112,8 @@ impl Plan {
             }
         }
         let [rels, atts] = pairs(&columns);
-        for row in database.ask(include_str!("refused.sql"), &[rels, atts, is_switching.into()]) {
+        let refused = concat!(include_str!("dependents.sql"), include_str!("refused.sql"));
+        for row in database.ask(refused, &[rels, atts, is_switching.into()]) {
             let [reason, table, object] = [1, 2, 3].map(|number| text(&row, number).expect("all three have names"));
             refusals.push(Unwidenable::Table { reason, table, object });
         }
@@ -216,6 +217,12 @@ impl Plan {
             for row in database.ask(with_columns!("notes.sql"), &self.arguments()) {
                 rows.push([phase(0), Some(bytes(&given::<CString>(&row, 1))), None, None]);
             }
+            for view in
+                self.remakes.iter().filter_map(|statement| statement.strip_prefix(b"REFRESH MATERIALIZED VIEW "))
+            {
+                let note = [view, b": is filled again in the switch, under its locks"].concat();
+                rows.push([phase(0), Some(note), None, None]);
+            }
             for step in self.steps.iter().filter(|step| step.phase < SWITCH) {
                 let number = usize::try_from(step.phase).expect("a phase's number is small");
                 rows.push([phase(number), step.what.clone(), Some(step.statement.clone()), step.locks.clone()]);
@@ -293,7 +300,10 @@ fn in_database<T>(
     work: impl FnOnce(&mut SpiDatabase) -> Result<T, Unwidenable>,
 ) -> Result<T, Unwidenable> {
     backend::require_writable(command);
-    backend::with_trusted_settings(|| Spi::connect_mut(|client| work(&mut SpiDatabase(client))))
+    // As the statements are run. PostgreSQL writes strings by the setting.
+    backend::with_settings(&[(c"standard_conforming_strings", c"on")], || {
+        backend::with_trusted_settings(|| Spi::connect_mut(|client| work(&mut SpiDatabase(client))))
+    })
 }
 
 /// Returns the statements that widen a column, and all columns that refer to it, in order.

@@ -3,7 +3,8 @@
 //!
 //! PostgreSQL has no function for that, and the stored tree would keep the functions of the old
 //! type. A word that is the column's name is not always the column: the caller compares the number
-//! of replaced words with the number of columns in the tree, so a mistake is an error.
+//! of replaced words with the number of columns in the tree, so a mistake is an error. A string
+//! with a backslash becomes one that means the same whatever `standard_conforming_strings` is.
 
 /// Whether a byte can be in a word. All bytes of letters beyond ASCII are 128 or more in each
 /// encoding that a database can have.
@@ -70,7 +71,13 @@ pub fn replace(text: &[u8], columns: &[(Vec<u8>, Vec<u8>)]) -> (Vec<u8>, i64) {
             });
             follows_column = word != b"_ops" && !word.ends_with(b"_ops");
         } else {
-            replaced.extend_from_slice(word);
+            if word[0] == b'\'' && word.contains(&b'\\') {
+                replaced.push(b'E');
+                replaced
+                    .extend(word.iter().flat_map(|byte| std::iter::repeat_n(*byte, 1 + usize::from(*byte == b'\\'))));
+            } else {
+                replaced.extend_from_slice(word);
+            }
             follows_column = false;
         }
         before = word;

@@ -17,8 +17,19 @@ FROM (
                            name, pg_describe_object('pg_rewrite'::regclass, r.oid, 0))
     FROM col JOIN pg_rewrite r ON ev_class = rel AND ev_type = '2' AND ev_enabled IN ('O', 'A')
   UNION
+    SELECT 4, name, format('%s: policies hold for its owner as well, so snowflake_widen_fill() refuses a role without BYPASSRLS', name)
+    FROM col JOIN pg_class c ON c.oid = rel WHERE relforcerowsecurity
+  UNION
     SELECT 5, name, format('%s: generated column %I is computed again in the switch, under its locks', name, a.attname)
     FROM col, unnest(generated) AS g (att) JOIN pg_attribute a ON a.attnum = g.att AND attgenerated <> '' WHERE a.attrelid = rel
+  UNION
+    SELECT 5, name, format('%s: exclusion constraint %I is built in the switch, under its locks', name, conname)
+    FROM col JOIN pg_constraint ON conrelid = rel AND contype = 'x' JOIN pg_depend d ON d.classid = 'pg_class'::regclass AND d.objid = conindid
+         AND d.refclassid = 'pg_class'::regclass AND d.refobjid = rel AND d.refobjsubid = att
+  UNION
+    SELECT 5, name, format('%s: constraint %I is DEFERRABLE, but %s', name, conname,
+                           CASE contype WHEN 'p' THEN 'checked at once from the build to the switch' ELSE 'checked at once while its new index is built' END)
+    FROM col JOIN pg_constraint ON conrelid = rel AND contype IN ('p', 'u') AND condeferrable AND att = ANY (conkey)
   UNION
     SELECT 6, name, format('%s: publication %I sends all columns, so add column %I bigint on its subscribers first, or publish a list of columns', name, pubname, wide)
     FROM col JOIN pg_publication p ON puballtables OR EXISTS (SELECT FROM pg_publication_rel WHERE prpubid = p.oid AND prrelid = rel AND prattrs IS NULL)

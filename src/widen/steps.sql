@@ -34,7 +34,10 @@
            concat('FOREIGN KEY (', keys, ') REFERENCES ', ref, ' (', refs, ')', CASE confmatchtype WHEN 'f' THEN ' MATCH FULL' END,
                   ' ON UPDATE ' || (SELECT action FROM action WHERE code = confupdtype::text),
                   ' ON DELETE ' || (SELECT action || coalesce(set_columns, '') FROM action WHERE code = confdeltype::text),
-                  CASE WHEN condeferrable THEN ' DEFERRABLE' END, CASE WHEN condeferred THEN ' INITIALLY DEFERRED' END) AS definition
+                  
+                  -- Not before the former one, which a session may have deferred by its name.
+                  CASE WHEN condeferrable THEN ' DEFERRABLE INITIALLY DEFERRED' END) AS definition,
+           confupdtype IN ('c', 'n', 'd') OR confdeltype IN ('c', 'n', 'd') AS has_action
     FROM fk
 ),
      renamed AS (SELECT * FROM unnest($4, $5) AS renamed (oid, definition)),
@@ -44,6 +47,15 @@
     FROM renamed JOIN pg_index i ON i.indexrelid = renamed.oid JOIN pg_class x ON x.oid = i.indexrelid
          JOIN (SELECT DISTINCT rel, name, nspname FROM col) AS t ON t.rel = i.indrelid
          LEFT JOIN pg_constraint k ON k.conindid = i.indexrelid AND k.contype IN ('p', 'u') AND k.conrelid = i.indrelid
+),
+     -- PostgreSQL builds such a constraint only under a lock, so the switch does.
+     exclusion AS (
+    SELECT DISTINCT k.oid, k.conname, name, coalesce(spcname, '') AS tablespace
+    FROM col JOIN pg_constraint k ON k.conrelid = rel AND contype = 'x' JOIN pg_index i ON indexrelid = conindid
+         JOIN pg_class x ON x.oid = indexrelid LEFT JOIN pg_tablespace s ON s.oid = x.reltablespace
+    WHERE (att = ANY (indkey) OR concat(indexprs::text, indpred::text) ~ format(':varattno %s ', att))
+          AND NOT EXISTS (SELECT FROM col g, unnest(generated) AS n
+                          WHERE g.rel = col.rel AND (n = ANY (indkey) OR concat(indexprs::text, indpred::text) ~ format(':varattno %s ', n)))
 ),
      chk AS (
     SELECT k.*, renamed.definition, concat('snowflake_widen_', k.oid, '_', (SELECT list FROM listed WHERE listed.rel = conrelid)) AS helper, t.name, to_jsonb(k) ->> 'conenforced' = 'false' AS is_unenforced
@@ -83,27 +95,28 @@
           AND NOT EXISTS (SELECT FROM pg_depend d JOIN col g ON g.rel = stxrelid WHERE d.classid = 'pg_statistic_ext'::regclass AND d.objid = s.oid
                           AND d.refclassid = 'pg_class'::regclass AND d.refobjid = stxrelid AND d.refobjsubid = ANY (g.generated))
 ),
-     tables AS (SELECT rel, name, min(place) AS place, format('{%s}', to_json(name)) AS list FROM col GROUP BY rel, name),
+     tables AS (SELECT rel, name, min(place) AS place, ARRAY[name]::text AS list FROM col GROUP BY rel, name),
      -- What was built for objects that have been dropped since, and what another widening has built
      -- with a narrow column, which it builds anew.
      orphan AS (
     SELECT 1 AS number, i.indexrelid AS oid, format('DROP INDEX %I.%I', nspname, x.relname) AS statement
     FROM kept JOIN col ON col.rel = kept.rel AND col.att = kept.att JOIN pg_index i ON i.indrelid = kept.rel JOIN pg_class x ON x.oid = i.indexrelid
-    WHERE x.relname LIKE 'snowflake\_widen\_%' AND x.relname NOT IN (SELECT helper FROM idx)
+    WHERE starts_with(x.relname::text, 'snowflake_widen_') AND x.relname NOT IN (SELECT helper FROM idx)
+          AND NOT EXISTS (SELECT FROM pg_constraint WHERE conindid = x.oid AND contype = 'u')
           AND (kept.wide_att = ANY (i.indkey) OR concat(i.indexprs::text, i.indpred::text) ~ format(':varattno %s ', kept.wide_att))
   UNION
     SELECT 0, k.oid, format('ALTER TABLE %I.%I DROP CONSTRAINT %I', n.nspname, r.relname, conname)
     FROM kept JOIN col ON col.rel = kept.rel AND col.att = kept.att
          JOIN pg_constraint k ON k.conrelid = kept.rel AND kept.wide_att = ANY (conkey) OR k.confrelid = kept.rel AND kept.wide_att = ANY (confkey)
          JOIN pg_class r ON r.oid = conrelid JOIN pg_namespace n ON n.oid = r.relnamespace
-    WHERE contype IN ('c', 'f') AND conname LIKE 'snowflake\_widen\_%'
-          AND conname NOT IN (SELECT helper FROM new_fk UNION ALL SELECT helper FROM chk UNION ALL SELECT equal FROM own
+    WHERE contype IN ('c', 'f', 'u') AND starts_with(conname::text, 'snowflake_widen_')
+          AND conname NOT IN (SELECT helper FROM new_fk UNION ALL SELECT helper FROM idx UNION ALL SELECT helper FROM chk UNION ALL SELECT equal FROM own
                               UNION ALL SELECT not_null FROM own)
   UNION
     SELECT 0, k.oid, format('ALTER TABLE %I.%I DROP CONSTRAINT %I', n.nspname, r.relname, conname)
     FROM col JOIN pg_constraint k ON k.conrelid = col.rel AND col.att = ANY (conkey) OR k.confrelid = col.rel AND col.att = ANY (confkey)
          JOIN pg_class r ON r.oid = conrelid JOIN pg_namespace n ON n.oid = r.relnamespace
-    WHERE contype = 'f' AND conname LIKE 'snowflake\_widen\_%'
+    WHERE contype = 'f' AND starts_with(conname::text, 'snowflake_widen_')
           AND EXISTS (SELECT FROM kept WHERE kept.rel = conrelid AND kept.wide_att = ANY (conkey)
                                              OR kept.rel = confrelid AND kept.wide_att = ANY (confkey))
 ),
@@ -113,9 +126,9 @@
      step (phase, number, place, part, step, statement, locks) AS (
     SELECT 1, 1, col.place, 0, format('add a bigint column beside %s.%I, and a trigger that fills it', name, attname),
            format('CALL snowflake_plan.widen_step(%L, %L, ARRAY[%L, %L]);',
-                  format('snowflake_plan.widen_has(%L, ''trigger'', %L) OR snowflake_plan.widen_has(%L, ''bigint'', %L)', name, '~' || wide, name, attname),
+                  format('snowflake_plan.widen_has(%L, ''trigger'', %L) OR snowflake_plan.widen_has(%L, ''bigint'', %L)', name, trigger, name, attname),
                   list, format('ALTER TABLE %s ADD COLUMN IF NOT EXISTS %I bigint', name, wide),
-                  format('SELECT snowflake_plan.widen_begin(%L, %L, %L)', name, attname, wide)),
+                  format('SELECT snowflake_plan.widen_begin(%L, %L, %L, %L)', name, attname, wide, trigger)),
            format('%s: ACCESS EXCLUSIVE, for a moment', name)
     FROM col JOIN tables USING (rel, name)
   UNION ALL
@@ -143,13 +156,21 @@
            CASE part WHEN 1 THEN format('%s: ACCESS EXCLUSIVE, for a moment, if there is such an index', name) ELSE format('%s: SHARE UPDATE EXCLUSIVE', name) END
     FROM idx, (VALUES (1), (2)) AS parts (part)
   UNION ALL
+    -- An index by itself would check each row.
+    SELECT 3, 3, indexrelid::bigint, 3, format('check as late as constraint %I of %s', conname, name),
+           format('CALL snowflake_plan.widen_step(%L, %L, ARRAY[%L]);', format('snowflake_plan.widen_has(%L, ''constraint'', %L)', name, helper), list,
+                  format('ALTER TABLE %s ADD CONSTRAINT %I UNIQUE USING INDEX %2$I DEFERRABLE%s', name, helper, CASE WHEN condeferred THEN ' INITIALLY DEFERRED' END)),
+           format('%s: ACCESS EXCLUSIVE, for a moment', name)
+    FROM idx JOIN tables USING (name) WHERE contype = 'u' AND condeferrable
+  UNION ALL
     SELECT 3, 4, oid::bigint, part, format(CASE part WHEN 1 THEN 'check new rows of %s by foreign key %I' ELSE 'check all rows of %s by foreign key %I' END, name, conname),
            CASE part WHEN 1 THEN
-               format('CALL snowflake_plan.widen_step(%L, %L, ARRAY[%L], false);', format('snowflake_plan.widen_has(%L, ''constraint'', %L)', name, helper),
-                      format('{%s,%s}', to_json(name), to_json(ref)),
-                      format('ALTER TABLE %s ADD CONSTRAINT %I %s%s', name, helper, definition, CASE WHEN is_unenforced THEN ' NOT ENFORCED' ELSE ' NOT VALID' END))
+               format('CALL snowflake_plan.widen_step(%L, %L, ARRAY[%L%s], %s);', format('snowflake_plan.widen_has(%L, ''constraint'', %L)', name, helper),
+                      ARRAY[name, ref]::text,
+                      format('ALTER TABLE %s ADD CONSTRAINT %I %s%s', name, helper, definition, CASE WHEN is_unenforced THEN ' NOT ENFORCED' ELSE ' NOT VALID' END),
+                      CASE WHEN has_action THEN format(', %L', format('SELECT snowflake_plan.widen_follow(%L, %L, %s)', name, helper, oid)) END, has_action::text)
            ELSE format('ALTER TABLE %s VALIDATE CONSTRAINT %I;', name, helper) END,
-           CASE part WHEN 1 THEN format('%s, %s: SHARE ROW EXCLUSIVE, for a moment', name, ref) ELSE format('%s: SHARE UPDATE EXCLUSIVE; %s: ROW SHARE', name, ref) END
+           CASE part WHEN 1 THEN format('%s, %s: %sEXCLUSIVE, for a moment', name, ref, CASE WHEN has_action THEN 'ACCESS ' ELSE 'SHARE ROW ' END) ELSE format('%s: SHARE UPDATE EXCLUSIVE; %s: ROW SHARE', name, ref) END
     FROM new_fk, (VALUES (1), (2)) AS parts (part)
     WHERE part = 1 OR convalidated AND is_unenforced IS NOT TRUE
   UNION ALL
@@ -159,10 +180,11 @@
     SELECT 4, 29, t.place, 0, NULL,
            format('SELECT snowflake_plan.widen_require(%L, %L, %L)', t.name, ARRAY(SELECT helper FROM idx WHERE idx.name = t.name ORDER BY 1),
                   ARRAY(SELECT con FROM added a WHERE a.name = t.name AND is_validated AND suffix = ''
-                        UNION ALL SELECT helper FROM new_fk f WHERE f.name = t.name AND convalidated AND is_unenforced IS NOT TRUE ORDER BY 1)), NULL
+                        UNION ALL SELECT helper FROM new_fk f WHERE f.name = t.name AND convalidated AND is_unenforced IS NOT TRUE
+                        UNION ALL SELECT helper FROM idx WHERE idx.name = t.name AND contype = 'u' AND condeferrable ORDER BY 1)), NULL
     FROM tables t
   UNION ALL
-    SELECT 4, 30, place, 0, NULL, format('DROP TRIGGER IF EXISTS %I ON %s', '~' || wide, name), NULL FROM col
+    SELECT 4, 30, place, 0, NULL, format('DROP TRIGGER IF EXISTS %I ON %s', trigger, name), NULL FROM col
   UNION ALL
     SELECT 4, 31, oid::bigint, 0, NULL, format('ALTER TABLE %s DROP CONSTRAINT %I', name, conname), NULL FROM fk
   UNION ALL
@@ -198,12 +220,20 @@
   UNION ALL
     SELECT 4, 43, indexrelid::bigint, 0, NULL,
            CASE WHEN con IS NULL THEN format('ALTER INDEX %I.%I RENAME TO %I', nspname, helper, index_name)
+                WHEN contype = 'u' AND condeferrable THEN format('ALTER TABLE %s RENAME CONSTRAINT %I TO %I', name, helper, conname)
                 ELSE format('ALTER TABLE %s ADD CONSTRAINT %I %s USING INDEX %I%s%s', name, conname, CASE contype WHEN 'p' THEN 'PRIMARY KEY' ELSE 'UNIQUE' END, helper,
                             CASE WHEN condeferrable THEN ' DEFERRABLE' END, CASE WHEN condeferred THEN ' INITIALLY DEFERRED' END) END, NULL
     FROM idx
   UNION ALL
+    -- The name is the former one, so the text that PostgreSQL writes is that of the new columns.
+    SELECT 4, 43, oid::bigint, 0, NULL, concat(format('SELECT pg_catalog.set_config(''default_tablespace'', %L, true); ', tablespace),
+                                               format('ALTER TABLE %s ADD CONSTRAINT %I %s', name, conname, pg_get_constraintdef(oid))), NULL FROM exclusion
+  UNION ALL
     SELECT 4, 44, oid::bigint, 0, NULL, format('ALTER TABLE %s RENAME CONSTRAINT %I TO %I', name, helper, conname), NULL
     FROM (SELECT oid, name, helper, conname FROM chk UNION ALL SELECT oid, name, helper, conname FROM new_fk) AS c
+  UNION ALL
+    SELECT 4, 45, oid::bigint, 0, NULL, format('ALTER TABLE %s ALTER CONSTRAINT %I DEFERRABLE INITIALLY IMMEDIATE', name, conname), NULL
+    FROM fk WHERE condeferrable AND NOT condeferred
   UNION ALL
     SELECT 4, 50, seq::bigint, part, NULL,
            CASE part WHEN 1 THEN CASE WHEN is_identity THEN format('ALTER SEQUENCE %s.snowflake_widen_%s RENAME TO %I', seq_schema, seq, seq_name)
@@ -213,9 +243,9 @@
                                                              WHERE classoid = 'pg_class'::regclass AND objoid = seq AND objsubid = 0) END END, NULL
     FROM seq, generate_series(1, 3) AS part
   UNION ALL
-    SELECT 4, 51, seq::bigint, 0, NULL, format('GRANT %s ON SEQUENCE %s.%I TO %s%s', privilege_type, seq_schema, seq_name,
+    SELECT 4, 51, seq::bigint, ordinality, NULL, format('GRANT %s ON SEQUENCE %s.%I TO %s%s', privilege_type, seq_schema, seq_name,
                                                CASE grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(grantee)) END, CASE WHEN is_grantable THEN ' WITH GRANT OPTION' END), NULL
-    FROM seq, aclexplode(seq_acl) WHERE is_identity AND grantee <> relowner
+    FROM seq, aclexplode(seq_acl) WITH ORDINALITY WHERE is_identity AND grantee <> relowner
   UNION ALL
     SELECT 4, 52, place, 0, NULL, format('ALTER TABLE %s ALTER COLUMN %I SET DEFAULT %s', name, attname, pg_get_expr(adbin, adrelid)), NULL
     FROM col JOIN pg_attrdef ON adrelid = rel AND adnum = att
@@ -232,10 +262,14 @@
         SELECT 3, format('COMMENT ON COLUMN %s.%I IS %L', name, col.attname, description)
         FROM pg_description WHERE classoid = 'pg_class'::regclass AND objoid = rel AND objsubid = att
       UNION ALL
-        SELECT 4, concat(CASE WHEN grantor <> relowner THEN format('SET LOCAL ROLE %I; ', pg_get_userbyid(grantor)) END,
+        SELECT 4, format('SECURITY LABEL FOR %I ON COLUMN %s.%I IS %L', provider, name, col.attname, label)
+        FROM pg_seclabel WHERE classoid = 'pg_class'::regclass AND objoid = rel AND objsubid = att
+      UNION ALL
+        -- In the grantor's name, if the session may use it.
+        SELECT 4 + ordinality, concat(CASE WHEN grantor <> relowner AND pg_has_role(session_user, grantor, 'MEMBER') THEN format('SET LOCAL ROLE %I; ', pg_get_userbyid(grantor)) END,
                          format('GRANT %s (%I) ON %s TO %s', privilege_type, col.attname, name, CASE grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(grantee)) END),
-                         CASE WHEN is_grantable THEN ' WITH GRANT OPTION' END, CASE WHEN grantor <> relowner THEN '; RESET ROLE' END)
-        FROM aclexplode(a.attacl)
+                         CASE WHEN is_grantable THEN ' WITH GRANT OPTION' END)
+        FROM aclexplode(a.attacl) WITH ORDINALITY
     ) AS setting (number, change)
   UNION ALL
     SELECT 4, 54, indexrelid::bigint, number, NULL, change, NULL
@@ -252,7 +286,8 @@
     ) AS setting (number, change)
   UNION ALL
     SELECT 4, 55, c.oid::bigint, 0, NULL, format('COMMENT ON CONSTRAINT %I ON %s IS %L', conname, name, description), NULL
-    FROM (SELECT oid, name, conname FROM chk UNION ALL SELECT oid, name, conname FROM fk UNION ALL SELECT con, name, conname FROM idx WHERE con IS NOT NULL) AS c
+    FROM (SELECT oid, name, conname FROM chk UNION ALL SELECT oid, name, conname FROM fk UNION ALL SELECT con, name, conname FROM idx WHERE con IS NOT NULL
+          UNION ALL SELECT oid, name, conname FROM exclusion) AS c
          JOIN pg_description ON classoid = 'pg_constraint'::regclass AND objoid = c.oid
   UNION ALL
     SELECT 4, 56, oid::bigint, part, NULL,

@@ -7,16 +7,17 @@
            concat(i.indexprs::text, i.indpred::text) AS tree, i.indkey::int2[] AS keys
     FROM (SELECT DISTINCT rel, name, nspname FROM col) AS t JOIN pg_index i ON i.indrelid = t.rel
          JOIN pg_class x ON x.oid = i.indexrelid JOIN pg_am am ON am.oid = x.relam
-    WHERE EXISTS (SELECT FROM col WHERE col.rel = t.rel AND (col.att = ANY (i.indkey)
+    WHERE NOT indisexclusion AND EXISTS (SELECT FROM col WHERE col.rel = t.rel AND (col.att = ANY (i.indkey)
                       OR concat(i.indexprs::text, i.indpred::text) ~ format(':varattno %s ', col.att)))
           -- Another widening builds its own anew.
-          AND NOT (x.relname LIKE 'snowflake\_widen\_%'
+          AND NOT (starts_with(x.relname::text, 'snowflake_widen_')
                    AND EXISTS (SELECT FROM kept WHERE kept.rel = i.indrelid
                                AND (kept.wide_att = ANY (i.indkey) OR concat(i.indexprs::text, i.indpred::text) ~ format(':varattno %s ', kept.wide_att))))
 ),
      head AS (
     SELECT idx.*, pg_get_indexdef(indexrelid) AS definition,
-           format('CREATE %sINDEX %I ON %s USING %I ', CASE WHEN indisunique THEN 'UNIQUE ' END, index_name, name, amname) AS beginning
+           format('CREATE %sINDEX %I ON %s USING %I ', CASE WHEN indisunique THEN 'UNIQUE ' END, index_name,
+                  regexp_replace(name, '^pg_temp_[0-9]+[.]', 'pg_temp.'), amname) AS beginning
     FROM idx
     WHERE NOT EXISTS (SELECT FROM col WHERE col.rel = indrelid
                       AND (col.generated && keys OR EXISTS (SELECT FROM unnest(col.generated) AS g WHERE tree ~ format(':varattno %s ', g))))

@@ -1,12 +1,11 @@
 //! The trigger that keeps a wide column equal to the narrow one while a table is widened. Never
 //! reads another row, and changes no other column.
 //!
-//! A trigger in C, because each row that sessions write passes it, and because it can name columns
-//! by their numbers, which a rename leaves as they are. A restored dump may number columns anew, so
-//! the trigger's arguments also have names: `narrow's number, wide's number, wide's name, narrow's
-//! name`. The wide column's name shows whether the numbers still hold.
+//! A trigger in C, because each row that sessions write passes it. Its condition, `NEW.wide IS
+//! DISTINCT FROM NEW.narrow`, tells it the columns. PostgreSQL keeps the condition right when a
+//! column is renamed, and when a dump is restored in which columns have other numbers.
 
-use std::ffi::{CStr, c_char};
+use std::ffi::CStr;
 
 use pgrx::PgTupleDesc;
 use pgrx::pg_sys::{self, Datum};
@@ -43,10 +42,11 @@ unsafe fn attribute<'a>(columns: pg_sys::TupleDesc, number: i32) -> Option<&'a p
     (!found.attisdropped).then_some(found)
 }
 
-/// Whether the attribute has the name.
-fn has_name(attribute: &pg_sys::FormData_pg_attribute, name: &CStr) -> bool {
-    // SAFETY: a name in a catalog's row ends with a NUL.
-    unsafe { CStr::from_ptr(attribute.attname.data.as_ptr()) == name }
+/// The numbers of the first two columns that a condition names, as PostgreSQL stores it.
+fn columns_of(condition: &CStr) -> Option<[i32; 2]> {
+    let mut found = condition.to_str().ok()?.split(":varattno ").skip(1);
+    let mut next = || found.next()?.split(' ').next()?.parse().ok();
+    Some([next()?, next()?])
 }
 
 /// Called by PostgreSQL before a row is inserted or updated.
@@ -71,41 +71,26 @@ pub unsafe extern "C-unwind" fn snowflake_widen_keep(fcinfo: pg_sys::FunctionCal
     let is_insert = is(event, pg_sys::TRIGGER_EVENT_INSERT, pg_sys::TRIGGER_EVENT_OPMASK);
     let is_before_row = is(event, pg_sys::TRIGGER_EVENT_BEFORE, pg_sys::TRIGGER_EVENT_TIMINGMASK)
         && is(event, pg_sys::TRIGGER_EVENT_ROW, pg_sys::TRIGGER_EVENT_ROW);
-    if !(is_update || is_insert) || !is_before_row || trigger.tgnargs != 4 {
+    if !(is_update || is_insert) || !is_before_row || trigger.tgqual.is_null() {
         refuse();
     }
-    // SAFETY: a trigger has as many arguments as it says, each a text that ends with a NUL.
-    let [narrow, wide, wide_name, narrow_name] =
-        [0, 1, 2, 3].map(|number| unsafe { CStr::from_ptr((*trigger.tgargs.add(number)).cast::<c_char>()) });
-    let number = |text: &CStr| text.to_str().ok().and_then(|text| text.parse::<i32>().ok());
-    let (Some(mut narrow), Some(mut wide)) = (number(narrow), number(wide)) else { refuse() };
+    // SAFETY: a condition is a text that ends with a NUL.
+    let Some([mut wide, narrow]) = columns_of(unsafe { CStr::from_ptr(trigger.tgqual) }) else { refuse() };
     // SAFETY: the table's description lives as long as the call.
     let at = |number| unsafe { attribute(columns, number) };
-    if !at(wide).is_some_and(|found| has_name(found, wide_name)) {
-        // SAFETY: as above.
-        let count = unsafe { (*columns).natts };
-        let find = |name: &CStr| (1..=count).find(|number| at(*number).is_some_and(|found| has_name(found, name)));
-        let (Some(found_narrow), Some(found_wide)) = (find(narrow_name), find(wide_name)) else { refuse() };
-        (narrow, wide) = (found_narrow, found_wide);
-    }
     let is_fit = at(wide).is_some_and(|found| found.atttypid == pg_sys::INT8OID);
     let Some(kind) = at(narrow).map(|found| found.atttypid).filter(|_| is_fit) else { refuse() };
     let row = if is_update { data.tg_newtuple } else { data.tg_trigtuple };
     // SAFETY: the row has the table's columns, and both numbers are columns of it.
     unsafe {
-        let (mut is_null, mut was_null) = (false, false);
+        let mut is_null = false;
         let value = pg_sys::heap_getattr(row, narrow, columns, &mut is_null);
-        let kept = pg_sys::heap_getattr(row, wide, columns, &mut was_null);
         // By value, and without the sign's bits where the platform leaves others above them.
-        let value = match kind {
+        let mut value = Datum::from(match kind {
             pg_sys::INT2OID => i64::from(value.value() as i16),
             pg_sys::INT4OID => i64::from(value.value() as i32),
             _ => refuse(),
-        };
-        if is_null && was_null || !is_null && !was_null && kept.value() as i64 == value {
-            return Datum::from(row);
-        }
-        let mut value = Datum::from(value);
+        });
         let row = pg_sys::heap_modify_tuple_by_cols(row, columns, 1, &raw mut wide, &raw mut value, &raw mut is_null);
         Datum::from(row)
     }

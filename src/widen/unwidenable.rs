@@ -52,18 +52,27 @@ fn of_table(reason: &str, table: &str, object: &str) -> Report {
         "owner" => Report::new(ERRCODE_INSUFFICIENT_PRIVILEGE, format!("must be owner of table {table}"))
             .detail(format!("Its column \"{object}\" has to be widened with the column that it refers to."))
             .hint("Ask the owner of all these tables, or a superuser."),
-        "exclusion" => Report::new(
+        "owner of" => Report::new(ERRCODE_INSUFFICIENT_PRIVILEGE, format!("must be owner of {object}"))
+            .detail(format!("It depends on a column of table {table} that has to be widened."))
+            .hint("Ask the owner of all these objects, or a superuser."),
+        "rows" => Report::new(
+            ERRCODE_INVALID_TABLE_DEFINITION,
+            format!("cannot widen a column of table {table}, whose rows are stored in column {object}"),
+        )
+        .detail("The stored rows would lose the column's value.")
+        .hint("Give that column another type, such as jsonb."),
+        "period" => Report::new(
             ERRCODE_INVALID_TABLE_DEFINITION,
             format!("cannot widen a column of constraint \"{object}\" of table {table}"),
         )
-        .detail("PostgreSQL cannot build an exclusion constraint while sessions write.")
+        .detail("The constraint has WITHOUT OVERLAPS or PERIOD.")
         .hint("Drop the constraint, and add it again afterwards."),
         "late" => Report::new(
             ERRCODE_INVALID_TABLE_DEFINITION,
             format!("trigger \"{object}\" of table {table} would fire after the one that fills the new column"),
         )
         .detail("PostgreSQL fires triggers in the order of their names, and what this one changes would not be copied.")
-        .hint(format!("Use ALTER TRIGGER ... ON {table} RENAME TO a name that begins with a letter of ASCII.")),
+        .hint(format!("Use ALTER TRIGGER ... ON {table} RENAME TO a shorter name.")),
         _ => Report::new(
             ERRCODE_ACTIVE_SQL_TRANSACTION,
             format!("cannot widen a column of table {table}, which this transaction has locked or changed"),

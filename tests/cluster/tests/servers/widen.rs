@@ -7,7 +7,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
-use cluster::{Draw, refused, wait_until};
+use cluster::{Draw, Server, refused, wait_until};
 use postgres::Client;
 
 use crate::convert::any_schema;
@@ -29,6 +29,10 @@ const EVERYTHING: &str = r#"
     COMMENT ON INDEX app.visits_page IS 'of pages';
     COMMENT ON CONSTRAINT positive ON app.visits IS 'not negative';
     COMMENT ON CONSTRAINT visits_pkey ON app.visits IS 'the constraint';
+    ALTER TABLE app.visits ADD CONSTRAINT apart EXCLUDE USING hash (id WITH =) WHERE (id > 3) DEFERRABLE;
+    COMMENT ON CONSTRAINT apart ON app.visits IS 'excludes';
+    ALTER TABLE app.visits ADD CONSTRAINT placed UNIQUE (id, wide) DEFERRABLE INITIALLY DEFERRED;
+    COMMENT ON CONSTRAINT placed ON app.visits IS 'later';
     CREATE STATISTICS app.related (ndistinct) ON id, page FROM app.visits;
     COMMENT ON STATISTICS app.related IS 'both';
     ALTER TABLE app.visits CLUSTER ON visits_part_id_key;
@@ -53,6 +57,10 @@ const EVERYTHING: &str = r#"
         {-> , id bigint GENERATED ALWAYS AS IDENTITY (START 5 INCREMENT 2 CACHE 3) PRIMARY KEY}{-> , up bigint});
     ALTER TABLE app.tree ADD FOREIGN KEY (up) REFERENCES app.tree ON UPDATE CASCADE ON DELETE SET NULL;
     COMMENT ON SEQUENCE app.tree_id_seq IS 'counts';
+    CREATE TABLE app.drawn (id bigint DEFAULT nextval('app.tree_id_seq'));
+    CREATE VIEW app.counted AS SELECT last_value FROM app.tree_id_seq;
+    CREATE TABLE app.deferring (tree {integer -> bigint});
+    ALTER TABLE app.deferring ADD FOREIGN KEY (tree) REFERENCES app.tree DEFERRABLE;
 
     CREATE VIEW app.home AS SELECT id FROM app.visits WHERE page = 'home';
     CREATE VIEW app.homes WITH (security_barrier) AS SELECT id, count(*) FROM app.home GROUP BY id;
@@ -64,6 +72,7 @@ const EVERYTHING: &str = r#"
     CREATE POLICY only_some ON app.visits FOR SELECT USING (id > 0);
     CREATE FUNCTION app.nothing() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END';
     CREATE TRIGGER on_id BEFORE UPDATE OF id ON app.visits FOR EACH ROW WHEN (NEW.id > 3) EXECUTE FUNCTION app.nothing();
+    CREATE TRIGGER "~~" BEFORE UPDATE OF page ON app.visits FOR EACH ROW EXECUTE FUNCTION app.nothing();
     CREATE TRIGGER on_insert BEFORE INSERT ON app.visits FOR EACH ROW EXECUTE FUNCTION app.nothing();
     CREATE PUBLICATION sent FOR TABLE app.visits (id, page) WHERE (id > 2);
     GRANT SELECT (id), UPDATE (id) ON app.visits TO pg_monitor WITH GRANT OPTION;
@@ -493,22 +502,240 @@ fn two_widenings_share_tables() {
 /// could take for a name.
 #[test]
 fn any_names_are_written_as_they_are() {
-    let database = Database::with(
-        r#"CREATE TABLE app.page$w ("it's" serial PRIMARY KEY, a$w integer DEFAULT 1, "Quote""d" text, "snowflake_widen_1" integer);
+    for strings in ["on", "off"] {
+        let database = Database::with(
+            r#"CREATE TABLE app."new
+line\" ("it's" integer);
+           CREATE TABLE app.page$w ("it's" serial PRIMARY KEY, a$w integer DEFAULT 1, "Quote""d" text, "snowflake_widen_1" integer);
            CREATE TABLE app."$w$" (page$w integer REFERENCES app.page$w, name integer CHECK (name <> 3), year integer);
            CREATE INDEX name ON app."$w$" (page$w, name, (page$w || 'page$w'::name::text)) WHERE page$w > 0 AND 'E''page$w\' <> 'x';
            CREATE VIEW app."view$w" AS SELECT "it's" AS "$ww$" FROM app.page$w;
            COMMENT ON COLUMN app.page$w."it's" IS 'ends with $w';
-           INSERT INTO app.page$w ("Quote""d") SELECT 'x' FROM generate_series(1, 10); INSERT INTO app."$w$" SELECT 3"#,
+           INSERT INTO app.page$w ("Quote""d") SELECT 'x' FROM generate_series(1, 10); INSERT INTO app."$w$" SELECT 3;
+           ALTER TABLE app."new
+line\" ADD FOREIGN KEY ("it's") REFERENCES app.page$w"#,
+        );
+        let mut session = database.connect();
+        // A session that reads strings otherwise gets the same, also for other sessions.
+        session
+            .batch_execute(&format!("SET standard_conforming_strings = {strings}; SET escape_string_warning = off"))
+            .unwrap();
+        let all = steps(&mut session, "snowflake_widen('app.page$w', 'it''s')");
+        run_phases(&mut session, &all, &["prepare"]);
+        let mut session = database.connect();
+        run(&mut session, &all);
+        assert_eq!(session.value("SELECT pg_typeof(\"$ww$\") FROM app.view$w LIMIT 1"), "bigint");
+        assert_eq!(session.value("SELECT pg_typeof(page$w) FROM app.\"$w$\""), "bigint");
+        let definition = session.value("SELECT pg_get_indexdef('app.name'::regclass)");
+        let columns = r#"("page$w", name, (("page$w" || ('page$w'::name)::text)))"#;
+        assert!(definition.contains(columns) && definition.contains(r"page$w\'::text"), "{definition}");
+    }
+}
+
+/// Keys change as they did before, in whichever order PostgreSQL would run the actions of two
+/// foreign keys.
+#[test]
+fn what_a_session_may_write_and_what_becomes_of_it_stays_as_it_was() {
+    const SCHEMA: &str = r#"
+        CREATE TABLE app.p (a integer, {id integer -> id bigint}, PRIMARY KEY (a, id));
+        CREATE TABLE app.nulls (a integer, p {integer -> bigint}, FOREIGN KEY (a, p) REFERENCES app.p ON DELETE SET NULL ON UPDATE CASCADE);
+        CREATE TABLE app.defaults (a integer DEFAULT 1, p {integer -> bigint} DEFAULT 1,
+            FOREIGN KEY (a, p) REFERENCES app.p ON DELETE SET DEFAULT ON UPDATE SET DEFAULT);
+        CREATE TABLE app.late (a integer, p {integer -> bigint}, CONSTRAINT late FOREIGN KEY (a, p) REFERENCES app.p DEFERRABLE);
+        CREATE TABLE app.places (a integer, p {integer -> bigint}, place integer, UNIQUE (p, place) DEFERRABLE,
+            FOREIGN KEY (a, p) REFERENCES app.p);
+        INSERT INTO app.p SELECT 1, n FROM generate_series(1, 9) n;
+        INSERT INTO app.nulls SELECT 1, n FROM generate_series(2, 4) n;
+        INSERT INTO app.defaults SELECT 1, n FROM generate_series(5, 6) n;
+        INSERT INTO app.places SELECT 1, 7, n FROM generate_series(1, 9) n;
+        CREATE TABLE app.tree (id {integer -> bigint} PRIMARY KEY, up {integer -> bigint} REFERENCES app.tree ON DELETE CASCADE ON UPDATE CASCADE);
+        INSERT INTO app.tree VALUES (1, NULL), (2, 1), (3, 2), (4, 4);
+        -- As if their numbers had the greater texts: 99999 and 100000.
+        DO $$ DECLARE statement text; BEGIN FOR statement IN
+            SELECT format('ALTER TRIGGER %I ON %s RENAME TO "RI_ConstraintTrigger_a_99999%s"', tgname, tgrelid::regclass, t.oid)
+            FROM pg_trigger t JOIN pg_class c ON c.oid = tgrelid WHERE relnamespace = 'app'::regnamespace AND tgname LIKE 'RI\_ConstraintTrigger\_a\_%'
+        LOOP EXECUTE statement; END LOOP; END $$"#;
+    const WRITES: [&str; 17] = [
+        "DELETE FROM app.p WHERE id = 2",
+        "UPDATE app.p SET a = 2, id = 33 WHERE id = 3",
+        "DELETE FROM app.p WHERE id = 5",
+        "UPDATE app.p SET a = 2, id = 66 WHERE id = 6",
+        "BEGIN; SET CONSTRAINTS app.late DEFERRED; INSERT INTO app.late VALUES (1, 70); INSERT INTO app.p VALUES (1, 70); COMMIT",
+        "INSERT INTO app.late VALUES (1, 71)",
+        "ROLLBACK",
+        "DELETE FROM app.p WHERE id = 70",
+        "UPDATE app.places SET place = place + 1",
+        "INSERT INTO app.places VALUES (1, 7, 5)",
+        "INSERT INTO app.places VALUES (1, NULL, 5), (NULL, NULL, NULL)",
+        "INSERT INTO app.nulls (a) VALUES (1); UPDATE app.nulls SET p = 4 WHERE p IS NULL AND a = 1",
+        "INSERT INTO app.p VALUES (1, NULL)",
+        "INSERT INTO app.p VALUES (1, 4) ON CONFLICT (a, id) DO UPDATE SET id = 44",
+        "UPDATE app.tree SET id = id + 10",
+        "DELETE FROM app.tree WHERE id = 12",
+        "UPDATE app.tree SET up = 12345 WHERE id = 14",
+    ];
+    let writing = |database: &Database| {
+        let mut session = database.connect();
+        WRITES.map(|write| session.batch_execute(write).err().map(|error| refused::<()>(Err(error)).sqlstate))
+    };
+    let written = Database::with(&side(SCHEMA, true));
+    let results = writing(&written);
+    assert_eq!(results.iter().flatten().count(), 5, "{results:?}");
+    let database = Database::with(&side(SCHEMA, false));
+    let mut session = database.connect();
+    for call in ["snowflake_widen('app.p', 'id')", TREE] {
+        let all = steps(&mut session, call);
+        run_phases(&mut session, &all, &TO_SWITCH[..3]);
+    }
+    assert_eq!(writing(&database), results);
+    for call in ["snowflake_widen('app.p', 'id')", TREE] {
+        let all = steps(&mut session, call);
+        run(&mut session, &all);
+    }
+    assert_eq!(described(&database), described(&written));
+}
+
+/// What other roles have made changes neither the statements nor what they mean.
+#[test]
+fn other_roles_change_no_call_and_no_meaning() {
+    let database = Database::with(
+        "CREATE TABLE app.t (id serial PRIMARY KEY, CHECK (id % 10 >= 0)); INSERT INTO app.t SELECT FROM generate_series(1, 100);
+         CREATE INDEX tenth ON app.t ((id % 10)); CREATE VIEW app.tenths AS SELECT id % 10 AS tenth FROM app.t",
+    );
+    let role = database.role("other");
+    database.connect_as(&role).batch_execute(
+        "CREATE TABLE app.other (a integer, b bigint);
+         CREATE TRIGGER one BEFORE INSERT ON app.other FOR EACH ROW EXECUTE FUNCTION snowflake_plan.widen_keep('x', 'y', 'b', 'a');
+         CREATE FUNCTION app.rest(bigint, integer) RETURNS bigint IMMUTABLE LANGUAGE plpgsql AS 'BEGIN RETURN 42; END';
+         CREATE OPERATOR app.% (LEFTARG = bigint, RIGHTARG = integer, FUNCTION = app.rest);
+         CREATE FUNCTION app.same(bigint, integer) RETURNS boolean IMMUTABLE LANGUAGE plpgsql AS 'BEGIN RETURN true; END';
+         CREATE OPERATOR app.= (LEFTARG = bigint, RIGHTARG = integer, FUNCTION = app.same)",
+    ).unwrap();
+    // Its operators come before PostgreSQL's.
+    let mut session = database.connect();
+    session.batch_execute("SET search_path = app, pg_catalog, public").unwrap();
+    let call = "snowflake_widen('app.t', 'id')";
+    let all = steps(&mut session, call);
+    run_phases(&mut session, &all, &TO_SWITCH[..3]);
+    let switch = &in_phases(&all, &["switch"]).next().unwrap().statement;
+    let refusal = refused(session.batch_execute(switch));
+    assert_eq!(refusal.sqlstate, "55006", "{refusal:?}");
+    assert!(refusal.detail.as_ref().unwrap().contains("operator app.%(bigint,integer)"), "{refusal:?}");
+    let helper = session.value(
+        "SELECT indexrelid::regclass FROM pg_index WHERE indrelid = 'app.t'::regclass AND indexprs IS NOT NULL
+         AND indexrelid <> 'app.tenth'::regclass",
+    );
+    session.batch_execute(&format!("DROP INDEX {helper}; SET search_path = public")).unwrap();
+    let all = steps(&mut session, call);
+    run(&mut session, &all);
+    let meaning = "SELECT concat(pg_get_indexdef('app.tenth'::regclass), pg_get_viewdef('app.tenths'::regclass), string_agg(pg_get_constraintdef(oid), ''))
+        FROM pg_constraint WHERE conrelid = 'app.t'::regclass";
+    let meaning = session.value(meaning);
+    assert!(meaning.contains(" % ") && !meaning.contains("app.%"), "{meaning}");
+    // A trigger that has arguments of nothing is an error of its own table.
+    let refusal = refused(session.batch_execute("INSERT INTO app.other VALUES (1)"));
+    assert_eq!(refusal.sqlstate, "27000", "{refusal:?}");
+}
+
+/// The new column has what a trigger of any name has made of the key.
+#[test]
+fn a_trigger_that_fires_last_changes_the_key_of_both_columns() {
+    let database = Database::with(
+        r#"CREATE TABLE app.t (id serial PRIMARY KEY, up integer REFERENCES app.t);
+           CREATE FUNCTION app.add() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN NEW.id := NEW.id + 100; NEW.up := NEW.id; RETURN NEW; END';
+           CREATE TRIGGER "~été" BEFORE INSERT ON app.t FOR EACH ROW EXECUTE FUNCTION app.add(); INSERT INTO app.t DEFAULT VALUES"#,
     );
     let mut session = database.connect();
-    let all = steps(&mut session, "snowflake_widen('app.page$w', 'it''s')");
+    let call = "snowflake_widen('app.t', 'id')";
+    let differs = "SELECT count(*) FROM app.t WHERE (id, up) IS DISTINCT FROM (snowflake_widen_1, snowflake_widen_2)";
+    let all = steps(&mut session, call);
+    run_phases(&mut session, &all, &["prepare", "fill"]);
+    session.batch_execute("INSERT INTO app.t DEFAULT VALUES").unwrap();
+    assert_eq!(session.value(differs), "0");
+    // One that comes later, and a new call.
+    session
+        .batch_execute(r#"ALTER TRIGGER "~été" ON app.t RENAME TO "~œuvre"; INSERT INTO app.t DEFAULT VALUES"#)
+        .unwrap();
+    assert_eq!(session.value(differs), "1");
+    let all = steps(&mut session, call);
+    run_phases(&mut session, &all, &TO_SWITCH[..3]);
+    session.batch_execute("INSERT INTO app.t DEFAULT VALUES").unwrap();
+    run_phases(&mut session, &all, &["switch"]);
+    assert_eq!(
+        session.value("SELECT string_agg(concat_ws(' ', id, up), ', ' ORDER BY id) FROM app.t"),
+        "101 101, 102 102, 103 103, 104 104"
+    );
+    assert_eq!(
+        session.value("SELECT count(*) FROM pg_trigger WHERE tgrelid = 'app.t'::regclass AND NOT tgisinternal"),
+        "1"
+    );
+}
+
+/// Rights on the column, whoever has granted them, and its labels.
+#[test]
+fn rights_and_labels_of_the_column_stay() {
+    let database = Database::with("");
+    let [owner, one, other] = ["owner", "one", "other"].map(|name| database.role(name));
+    let mut session = database.connect();
+    session
+        .batch_execute(&format!(
+            "GRANT {owner} TO {one}; SET ROLE {owner}; CREATE TABLE app.t (id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY);
+             CREATE VIEW app.v AS SELECT id FROM app.t;
+             GRANT SELECT (id) ON app.t TO {one} WITH GRANT OPTION; GRANT SELECT ON app.v TO {one} WITH GRANT OPTION;
+             SET ROLE {one}; GRANT SELECT (id) ON app.t TO {other}; GRANT SELECT ON app.v TO {other}; SET ROLE {owner}"
+        ))
+        .unwrap();
+    let rights = "SELECT concat(attacl, relacl, relowner::regrole) FROM pg_attribute, pg_class c WHERE attrelid = 'app.t'::regclass AND attname = 'id'
+        AND c.oid = 'app.v'::regclass";
+    let before = session.value(rights);
+    let all = steps(&mut session, "snowflake_widen('app.t', 'id')");
     run(&mut session, &all);
-    assert_eq!(session.value("SELECT pg_typeof(\"$ww$\") FROM app.view$w LIMIT 1"), "bigint");
-    assert_eq!(session.value("SELECT pg_typeof(page$w) FROM app.\"$w$\""), "bigint");
-    let definition = session.value("SELECT pg_get_indexdef('app.name'::regclass)");
-    let columns = r#"("page$w", name, (("page$w" || ('page$w'::name)::text)))"#;
-    assert!(definition.contains(columns) && definition.contains(r"page$w\'::text"), "{definition}");
+    assert_eq!(session.value(rights), before);
+    assert_eq!(session.value("SELECT current_user"), owner);
+    // No provider is loaded, so a label can only be read.
+    let mut session = database.connect();
+    session
+        .batch_execute(
+            "CREATE TABLE app.labelled (id integer);
+             INSERT INTO pg_seclabel VALUES ('app.labelled'::regclass, 'pg_class'::regclass, 1, 'anon', 'MASKED')",
+        )
+        .unwrap();
+    let all = steps(&mut session, "snowflake_widen('app.labelled', 'id')");
+    let switch = in_phases(&all, &["switch"]).next().unwrap();
+    assert!(switch.statement.contains("SECURITY LABEL FOR anon ON COLUMN app.labelled.id IS 'MASKED'"));
+}
+
+#[test]
+fn a_temporary_table_is_widened() {
+    let database = Database::with("");
+    let mut session = database.connect();
+    session.batch_execute("CREATE TEMPORARY TABLE t (id serial PRIMARY KEY, n integer); CREATE INDEX ON t (n, id); INSERT INTO t VALUES (7)").unwrap();
+    let all = steps(&mut session, "snowflake_widen('t', 'id')");
+    run(&mut session, &all);
+    assert_eq!(session.value("SELECT pg_typeof(id) FROM t"), "bigint");
+}
+
+#[test]
+fn hundreds_of_tables_that_refer_to_one_are_switched_in_one_transaction() {
+    let database = Database::with(
+        "CREATE TABLE app.t (id serial PRIMARY KEY); INSERT INTO app.t SELECT FROM generate_series(1, 10);
+         DO $$ BEGIN FOR n IN 1 .. 200 LOOP
+             EXECUTE format('CREATE TABLE app.u%s (t integer NOT NULL REFERENCES app.t ON DELETE CASCADE); INSERT INTO app.u%1$s SELECT generate_series(1, 10)', n);
+         END LOOP; END $$",
+    );
+    let mut session = database.connect();
+    let all = steps(&mut session, "snowflake_widen('app.t', 'id')");
+    assert_eq!(in_phases(&all, &["switch"]).count(), 1);
+    run_phases(&mut session, &all, &TO_SWITCH[..3]);
+    let narrow = "SELECT count(*) FROM pg_attribute JOIN pg_class c ON c.oid = attrelid WHERE relnamespace = 'app'::regnamespace AND relkind = 'r'
+        AND attnum > 0 AND atttypid = 'integer'::regtype AND NOT attisdropped";
+    assert_eq!(session.value(narrow), "201");
+    let started = std::time::Instant::now();
+    run_phases(&mut session, &all, &["switch"]);
+    println!("the switch of 201 tables took {:?}", started.elapsed());
+    assert_eq!(session.value(narrow), "0");
+    session.batch_execute("DELETE FROM app.t WHERE id = 3").unwrap();
+    assert_eq!(session.value("SELECT count(*) FROM app.u200"), "9");
 }
 
 /// A rename, and a restored dump in which columns have other numbers.
@@ -521,22 +748,28 @@ fn writers_go_on_after_a_rename_and_a_restore() {
     let mut session = database.connect();
     let all = steps(&mut session, "snowflake_widen('app.t', 'id')");
     run_phases(&mut session, &all, &["prepare"]);
-    let restored = Database::with("DROP SCHEMA app; DROP EXTENSION snowflake_id");
-    let dump = database.dump();
-    restored.psql(&dump).unwrap();
+    let restored = || {
+        let restored = Database::with("DROP SCHEMA app; DROP EXTENSION snowflake_id");
+        restored.psql(&database.dump()).unwrap();
+        restored
+    };
+    let plain = restored();
+    database.run("ALTER TABLE app.t RENAME id TO key");
+    let renamed = restored();
+    database.run("ALTER TABLE app.t RENAME key TO id");
     let widened = "SELECT count(*) FROM app.t WHERE snowflake_widen_2 = id";
     // As a client writes, and as a subscription does.
     let write = "INSERT INTO app.t (note) VALUES ('new'); SET session_replication_role = replica;
         INSERT INTO app.t (note) VALUES ('sent'); RESET session_replication_role";
-    for (database, is_renamed) in [(&database, true), (&restored, false)] {
+    for (database, before, after) in [
+        (&database, "ALTER TABLE app.t RENAME id TO key", "ALTER TABLE app.t RENAME key TO id"),
+        (&plain, "", ""),
+        (&renamed, "", "ALTER TABLE app.t RENAME key TO id"),
+    ] {
         let mut session = database.connect();
-        if is_renamed {
-            session.batch_execute("ALTER TABLE app.t RENAME id TO key").unwrap();
-        }
+        session.batch_execute(before).unwrap();
         session.batch_execute(write).unwrap();
-        if is_renamed {
-            session.batch_execute("ALTER TABLE app.t RENAME key TO id").unwrap();
-        }
+        session.batch_execute(after).unwrap();
         assert_eq!(session.value(widened), "2");
         let all = steps(&mut session, "snowflake_widen('app.t', 'id')");
         run(&mut session, &all);
@@ -551,15 +784,19 @@ fn what_cannot_be_widened_is_refused_before_the_first_step() {
          CREATE TABLE app.by_id (id serial PRIMARY KEY) PARTITION BY RANGE (id);
          CREATE TABLE app.parent (id serial PRIMARY KEY); CREATE TABLE app.child () INHERITS (app.parent);
          CREATE TYPE app.kind AS (id integer); CREATE TABLE app.typed OF app.kind;
-         CREATE TABLE app.ex (id integer, EXCLUDE USING btree (id WITH =));
+         CREATE TABLE app.stored (id integer); CREATE DOMAIN app.rows AS app.stored[]; CREATE TYPE app.nest AS (rows app.rows);
+         CREATE TABLE app.store (nest app.nest);
          CREATE DOMAIN app.number AS integer; CREATE TABLE app.domain (id app.number);
          CREATE FUNCTION app.f() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END';
-         CREATE TABLE app.late (id integer); CREATE TRIGGER \"~zz\" BEFORE INSERT ON app.late FOR EACH ROW EXECUTE FUNCTION app.f();
+         CREATE TABLE app.late (id integer); CREATE TRIGGER \"~zz34567890123456789012345678901234567890123456789012345678901\" BEFORE INSERT ON app.late FOR EACH ROW EXECUTE FUNCTION app.f();
          CREATE VIEW app.view AS SELECT 1 AS id; CREATE TABLE app.plain (id integer, other text, g integer GENERATED ALWAYS AS (1) STORED);
-         CREATE TABLE app.key (id integer PRIMARY KEY); CREATE TABLE app.foreigner (key integer REFERENCES app.key)",
+         CREATE TABLE app.key (id integer PRIMARY KEY); CREATE TABLE app.foreigner (key integer REFERENCES app.key);
+         CREATE TABLE app.own (id integer PRIMARY KEY); CREATE TABLE app.broad (id bigint REFERENCES app.own);
+         CREATE VIEW app.view_of AS SELECT id FROM app.own; CREATE VIEW app.view_of_view AS SELECT id FROM app.view_of;
+         CREATE PUBLICATION sent FOR TABLE app.own (id)",
     );
     let role = database.role("owner");
-    database.run(&format!("ALTER TABLE app.key OWNER TO {role}"));
+    database.run(&format!("ALTER TABLE app.key OWNER TO {role}; ALTER TABLE app.own OWNER TO {role}"));
     let mut session = database.connect();
     let before = catalogs(&mut session);
     for (table, column, sqlstate, words) in [
@@ -568,7 +805,7 @@ fn what_cannot_be_widened_is_refused_before_the_first_step() {
         ("parent", "id", "42P16", "inherit"),
         ("child", "id", "42P16", "inherit"),
         ("typed", "id", "42P16", "typed table"),
-        ("ex", "id", "42P16", "ex_id_excl"),
+        ("stored", "id", "42P16", "nest of app.store"),
         ("domain", "id", "42804", "app.number"),
         ("late", "id", "42P16", "~zz"),
         ("view", "id", "42809", "view"),
@@ -587,10 +824,67 @@ fn what_cannot_be_widened_is_refused_before_the_first_step() {
         (refusal.sqlstate.as_str(), refusal.message.as_str()),
         ("42501", "must be owner of table app.foreigner")
     );
+    let refusal = refused(owner.query("SELECT * FROM snowflake_widen('app.own', 'id')", &[]));
+    assert_eq!(refusal.sqlstate, "42501", "{refusal:?}");
+    let objects = ["publication sent", "table app.broad", "view app.view_of", "view app.view_of_view"];
+    assert_eq!(refusal.detail.unwrap(), objects.map(|object| format!("must be owner of {object}")).join("\n"));
     session.batch_execute("BEGIN; INSERT INTO app.plain VALUES (1)").unwrap();
     assert_eq!(refused(session.query("SELECT * FROM snowflake_widen('app.plain', 'id')", &[])).sqlstate, "25001");
     session.batch_execute("ROLLBACK; BEGIN READ ONLY").unwrap();
     assert_eq!(refused(session.query("SELECT * FROM snowflake_widen('app.plain', 'id')", &[])).sqlstate, "25006");
+}
+
+/// A publication of all columns, whose subscriber has the new column by then, as the notes say, and
+/// one of a list of columns.
+#[test]
+fn a_subscriber_gets_each_row_of_tables_that_are_widened() {
+    let publisher = Server::drawing().config("wal_level", "logical").start_with_extension();
+    let subscriber = Server::builder().set("worker_id", "6").start_with_extension();
+    let mut session = publisher.connect();
+    session
+        .batch_execute(
+            "CREATE TABLE t (id serial PRIMARY KEY, note text); CREATE TABLE u (id serial PRIMARY KEY, t integer REFERENCES t);
+             CREATE PUBLICATION p FOR TABLE t, u (id, t)",
+        )
+        .unwrap();
+    let mut there = subscriber.connect();
+    let conninfo = publisher.conninfo().replace('\'', "''");
+    there
+        .batch_execute(&format!(
+            "CREATE TABLE t (id bigint PRIMARY KEY, note text); CREATE TABLE u (id integer PRIMARY KEY, t bigint);
+             CREATE SUBSCRIPTION s CONNECTION '{conninfo}' PUBLICATION p"
+        ))
+        .unwrap();
+    let all = steps(&mut session, "snowflake_widen('t', 'id')");
+    let notes = session.value("SELECT string_agg(step, ' ') FROM snowflake_widen('t', 'id') WHERE phase = 'notes'");
+    assert!(notes.contains("publication p sends all columns, so add column snowflake_widen_1 bigint"), "{notes}");
+    assert!(!notes.contains("public.u: publication"), "{notes}");
+    there.batch_execute("ALTER TABLE t ADD snowflake_widen_1 bigint").unwrap();
+    for phase in TO_SWITCH {
+        session
+            .batch_execute(
+                "INSERT INTO t (note) VALUES ('a'), ('b'), ('c'); INSERT INTO u (t) SELECT max(id) FROM t;
+                 UPDATE t SET note = 'd' WHERE id % 3 = 0; UPDATE t SET id = -id WHERE id % 3 = 2; DELETE FROM t WHERE id % 3 = 1",
+            )
+            .unwrap();
+        run_phases(&mut session, &all, &[phase]);
+    }
+    session.batch_execute("INSERT INTO t VALUES ('far', 3000000000); INSERT INTO u (t) VALUES (3000000000)").unwrap();
+    let rows = "SELECT concat((SELECT string_agg(concat(id, note), ' ' ORDER BY id) FROM t), (SELECT string_agg(concat(id, '-', t), ' ' ORDER BY id) FROM u))";
+    let sent = session.value(rows);
+    assert!(sent.contains("3000000000far"), "{sent}");
+    wait_until("all rows to arrive", || there.value(rows) == sent);
+}
+
+#[test]
+fn nothing_is_widened_on_a_standby() {
+    let server = Server::drawing().start_with_extension();
+    server.connect().batch_execute("CREATE TABLE t (id serial PRIMARY KEY)").unwrap();
+    let standby = server.standby().start();
+    for call in ["snowflake_widen('t', 'id')", "snowflake_widen_back('t', 'id')"] {
+        let refusal = refused(standby.connect().query(&format!("SELECT * FROM {call}"), &[]));
+        assert_eq!(refusal.sqlstate, "25006", "{refusal:?}");
+    }
 }
 
 /// An owner without other rights widens a table, and sees how far the fill has come.
@@ -617,6 +911,46 @@ fn an_owner_needs_no_other_rights() {
         .unwrap();
     run_phases(&mut owner, &all, &["build", "switch", "clean up"]);
     assert_eq!(owner.value("SELECT pg_typeof(id) FROM app.t LIMIT 1"), "bigint");
+}
+
+#[test]
+fn a_fill_takes_any_number_of_blocks() {
+    let database = Database::with(
+        "CREATE TABLE app.t (id serial PRIMARY KEY); INSERT INTO app.t SELECT FROM generate_series(1, 1000)",
+    );
+    let mut session = database.connect();
+    let all = steps(&mut session, "snowflake_widen('app.t', 'id')");
+    run_phases(&mut session, &all, &["prepare"]);
+    session.batch_execute("CALL snowflake_widen_fill('app.t', 2147483647)").unwrap();
+    for (arguments, sqlstate) in [("'app.t', 0", "22023"), ("NULL", "22004"), ("'app.t', pause => NULL", "22004")] {
+        let refusal = refused(session.batch_execute(&format!("CALL snowflake_widen_fill({arguments})")));
+        assert_eq!(refusal.sqlstate, sqlstate, "{arguments}: {refusal:?}");
+    }
+    run(&mut session, &all);
+    // A call for a table that has no new column leaves nothing.
+    session.batch_execute("CALL snowflake_widen_fill('app.t')").unwrap();
+    assert_eq!(session.value("SELECT count(*) FROM snowflake_widen_progress"), "0");
+}
+
+/// A fill that policies would hide rows from.
+#[test]
+fn a_fill_that_would_miss_rows_is_refused() {
+    let database = Database::with("");
+    let role = database.role("owner");
+    let mut owner = database.connect_as(&role);
+    owner
+        .batch_execute(
+            "CREATE TABLE app.t (id integer); INSERT INTO app.t VALUES (1), (2); CREATE POLICY one ON app.t USING (id = 1);
+             ALTER TABLE app.t ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY",
+        )
+        .unwrap();
+    let notes = owner.value("SELECT string_agg(step, ' ') FROM snowflake_widen('app.t', 'id') WHERE phase = 'notes'");
+    assert!(notes.contains("BYPASSRLS"), "{notes}");
+    let all = steps(&mut owner, "snowflake_widen('app.t', 'id')");
+    run_phases(&mut owner, &all, &["prepare"]);
+    assert_eq!(refused(owner.batch_execute("CALL snowflake_widen_fill('app.t')")).sqlstate, "42501");
+    run_phases(&mut database.connect(), &all, &["fill"]);
+    run_phases(&mut owner, &all, &["build", "switch"]);
 }
 
 /// A fill that is ended goes on where it stopped.
