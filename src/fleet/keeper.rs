@@ -222,7 +222,7 @@ impl<'a> Keeper<'a> {
             notes::blocks_kept(&failure);
         }
         self.tags.set_worker(None);
-        self.ends();
+        self.ends(holder);
     }
 
     fn sleep(&self, ms: i64) {
@@ -280,7 +280,7 @@ impl<'a> Keeper<'a> {
     /// again, in milliseconds from the beginning of the turn.
     fn turn(&self, holder: &mut Holder, terms: &LeaseTerms) -> i64 {
         self.taken.take();
-        let has_none = holder.held().is_none() && holder.next().is_none();
+        let has_none = holder.held().or(holder.kept()).or(holder.next()).is_none();
         let kept = match has_none && backend::is_in_recovery() {
             true => self.reserve(holder, terms),
             false => holder.renew_or_acquire(self, terms),

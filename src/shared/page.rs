@@ -11,7 +11,7 @@ use std::ffi::CStr;
 use std::fs::File;
 use std::io;
 use std::mem::ManuallyDrop;
-use std::os::fd::{FromRawFd, RawFd};
+use std::os::fd::{AsRawFd, FromRawFd, RawFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
 
 use snowflake_core::fleet::page::{self, NextLife, PAGE_BYTES, PageFailure, PageStore};
@@ -76,17 +76,17 @@ pub fn give_up() {
 /// # Errors
 /// The system's.
 pub fn make(next: &NextLife) -> io::Result<()> {
+    const SEALS: libc::c_int = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
     let file = create()?;
     let metadata = file.metadata()?;
-    // It stays open for as long as the process runs.
-    let descriptor = std::os::fd::IntoRawFd::into_raw_fd(file);
-    let own = OwnPage { descriptor, place: (metadata.dev(), metadata.ino()) };
+    let own = OwnPage { descriptor: file.as_raw_fd(), place: (metadata.dev(), metadata.ino()) };
     page::make(&own, next)?;
-    const SEALS: libc::c_int = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
     // SAFETY: the descriptor is open, and the call takes an integer.
-    if unsafe { libc::fcntl(descriptor, libc::F_ADD_SEALS, SEALS) } != 0 {
+    if unsafe { libc::fcntl(own.descriptor, libc::F_ADD_SEALS, SEALS) } != 0 {
         return Err(io::Error::last_os_error());
     }
+    // It stays open for as long as the process runs.
+    std::mem::forget(file);
     PAGE.set(Some(own));
     Ok(())
 }

@@ -373,8 +373,9 @@ fn begin_life() -> (u64, Option<Beginning>) {
     let next = NextLife { made_for: made_for(), life, now_ms, max_borrow_ms };
     let begun = match page::own() {
         Some(page) => record::begin(&page, &next).map(Some),
-        None if HAS_BEGUN.replace(true) => return (life, None),
-        None => page::make(&next).map(|()| None),
+        None if MEMORY.get().is_none() => page::make(&next).map(|()| None),
+        // An earlier life of this postmaster could make none, or has lost it.
+        None => return (life, None),
     };
     match begun {
         Ok(None) | Ok(Some(Err(Void::NoLease))) => (life, None),
@@ -394,9 +395,6 @@ fn begin_life() -> (u64, Option<Beginning>) {
         }
     }
 }
-
-/// Whether this postmaster has begun a life, so that a page was made or cannot be.
-static HAS_BEGUN: Local<bool> = Local::new(false);
 
 /// Makes what all backends share. What was drawn before is lost with the words. Where a life goes
 /// on from the page, it counts as drawn. Otherwise the first draw looks up what is known of it

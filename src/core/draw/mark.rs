@@ -32,9 +32,9 @@
 //! ```text
 //! draw: the mark is reached (`generator::Refusal::MarkReached`)
 //!   |-- not loaded ---> load:   lock; read; further ahead than the clock? unlock; wait, or refuse; again
-//!   |                           else follow, once; raise the lane; write, flush, ceiling, publish;
+//!   |                           else ceiling; follow, once; raise the lane; write, flush, publish;
 //!   |                           unlock
-//!   |-- beyond it ----> extend: lock; read: is it what was published? write, flush, ceiling, publish;
+//!   |-- beyond it ----> extend: lock; read: is it what was published? ceiling, write, flush, publish;
 //!   |                           unlock
 //!   '-- half used up -> extend, if the lock is free; the others still have half, and never wait
 //! ```
@@ -49,7 +49,9 @@
 //! A draw with leased numbers writes the mark and does not flush it, because a crash cannot repeat
 //! what only a client has seen (G2). After a crash of a backend, the next life of shared memory
 //! begins above every mark that was published: before that, a mark raises the **ceiling**, which
-//! is outside of what a crash loses (`fleet/page.rs`). A life without a ceiling is another holder,
+//! is outside of what a crash loses (`fleet/page.rs`). The ceiling comes first. A session that
+//! cannot raise it has changed nothing then, and the others draw on: a mark that was written and
+//! not published would make them load it, and wait. A life without a ceiling is another holder,
 //! with another lease, and so with other ids (`lease.rs`). For ids that are stored (G1), the order
 //! in WAL is enough: the row's record comes after the mark's, so every prefix of WAL that holds the
 //! row holds the mark. What an operator asks for is flushed all the same: an advance, a reset,
@@ -77,7 +79,7 @@
 use crate::clock::{ClockReference, DAY_MS, Wait};
 use crate::draw::generator::Generator;
 use crate::draw::numbers::Numbers;
-use crate::draw::published::{FoundMark, MARK_AHEAD_MS, Marks};
+use crate::draw::published::{MARK_AHEAD_MS, Marks};
 use crate::draw::stamp::{IdStamp, NO_END};
 use crate::id::identity::{Identity, LaneName};
 use crate::id::layout::Layout;
@@ -199,8 +201,7 @@ pub trait MarkedDatabase {
     fn flush_marks(&self) -> Result<(), Self::Error>;
 
     /// Notes that a mark of leased numbers is going to be published, where the next life of this
-    /// server's memory begins above it (`fleet/page.rs`). The mark is written, and not published
-    /// yet.
+    /// server's memory begins above it (`fleet/page.rs`). Nothing of the mark is written yet.
     fn raise_ceiling(&self, mark_ms: i64) -> Result<(), Self::Error>;
 
     /// Reads the wall clock, in milliseconds since 1970.
@@ -426,20 +427,17 @@ impl<D: MarkedDatabase> Mark<'_, D> {
         // one that was wrong for a moment.
         let end_ms = end_ms.min(now_ms.saturating_add(terms.max_borrow_ms + drawing.layout().unit().ms()));
         let mark_ms = published_ms.max(end_ms.saturating_add(MARK_AHEAD_MS)).min(end_of(drawing));
+        self.raise_ceiling(drawing, mark_ms)?;
         self.write_mark(lane, logged(mark_ms))?;
         self.flush_for(drawing, &stored)?;
-        self.publish(drawing, marks, found, mark_ms)?;
+        marks.publish(found, mark_ms);
         self.clocks.note(now_ms, boot_ms);
         Ok(())
     }
 
-    /// Publishes a mark that is written, in the place of what was found.
-    fn publish(&self, drawing: &IdStamp, marks: Marks<'_>, found: FoundMark, mark_ms: i64) -> Result<(), D::Error> {
-        if drawing.is_leased() {
-            self.database.raise_ceiling(mark_ms)?;
-        }
-        marks.publish(found, mark_ms);
-        Ok(())
+    /// Raises the ceiling to a mark that is going to be published, before anything is changed.
+    fn raise_ceiling(&self, drawing: &IdStamp, mark_ms: i64) -> Result<(), D::Error> {
+        if drawing.is_leased() { self.database.raise_ceiling(mark_ms) } else { Ok(()) }
     }
 
     /// Flushes what was written before ids are drawn. With leased numbers, no crash can repeat
@@ -493,6 +491,8 @@ impl<D: MarkedDatabase> Mark<'_, D> {
         }
         let code = drawing.code();
         let begin_ms = self.begin_ms(drawing, stored, lane);
+        let mark_ms = begin_ms.max(now_ms.saturating_add(MARK_AHEAD_MS).min(end_of(drawing)));
+        self.raise_ceiling(drawing, mark_ms.min(end_of(drawing)))?;
         if !drawing.is_leased() {
             // Leased numbers need no `follow`: no later lease covers ticks that a predecessor drew
             // in.
@@ -508,7 +508,6 @@ impl<D: MarkedDatabase> Mark<'_, D> {
         if self.is_foreign(drawing, stored) {
             self.write_mark(lane.other(), begin_ms)?;
         }
-        let mark_ms = begin_ms.max(now_ms.saturating_add(MARK_AHEAD_MS).min(end_of(drawing)));
         self.write_mark(lane, logged(mark_ms).max(begin_ms))?;
         if stored.identity != Some(code) {
             self.database.write(StoredNumber::Identity, code)?;
@@ -517,7 +516,7 @@ impl<D: MarkedDatabase> Mark<'_, D> {
             self.database.write(StoredNumber::Layout, drawing.layout().fingerprint())?;
         }
         self.flush_for(drawing, stored)?;
-        self.publish(drawing, marks, found, mark_ms.min(end_of(drawing)))?;
+        marks.publish(found, mark_ms.min(end_of(drawing)));
         self.clocks.note(now_ms, boot_ms);
         Ok(())
     }

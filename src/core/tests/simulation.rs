@@ -385,6 +385,7 @@ fn two_servers_draw_the_same_id_without_any_one_of_the_rules() {
         (Lie::LanesNotRaised, RULES),
         (Lie::OlderHolder, &[Guarantee::Alone]),
         (Lie::CallsFirst, &[Guarantee::Alone]),
+        (Lie::NoFence, &[Guarantee::Alone]),
         (Lie::OtherSecret, &[Guarantee::Alone]),
         (Lie::EntersEarly, &[Guarantee::Bounded]),
     ] {

@@ -91,9 +91,13 @@ impl Keeper<'_> {
         self.status.change(|status| status.pid = backend::pid());
     }
 
-    /// Notes that the worker ends, and draws nothing from now on.
-    pub(super) fn ends(&self) {
-        self.status.change(|status| (status.pid, status.held, status.next, status.gap) = (0, None, None, None));
+    /// Notes that the worker ends. The server draws nothing from now on, unless its lease could not
+    /// be given back.
+    pub(super) fn ends(&self, holder: &Holder) {
+        self.status.change(|status| {
+            (status.pid, status.held, status.next) = (0, holder.held(), holder.next());
+            status.gap = status.gap.filter(|_| status.held.is_some());
+        });
     }
 
     /// Notes what the registry has answered.

@@ -685,6 +685,19 @@ impl Server {
         Paused(processes)
     }
 
+    /// Stops one process of the server with SIGSTOP. It goes on when the result is dropped.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the process is not one of this server's.
+    #[must_use]
+    pub fn pause_process(&self, pid: i32) -> Paused {
+        let pid = Pid::from_raw(pid);
+        assert!(children_of(self.pid()).contains(&pid), "process {pid} is not one of this server's");
+        signal(pid, Signal::SIGSTOP);
+        Paused(vec![pid])
+    }
+
     /// Kills the postmaster alone with SIGKILL, and returns when its children have noticed and are
     /// gone.
     pub fn kill_postmaster(&self) {
@@ -740,10 +753,24 @@ impl Server {
         let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("the session's process runs");
         let size = status.lines().find_map(|line| line.strip_prefix("VmSize:")).expect("a process has a size");
         let size: usize = size.trim().trim_end_matches(" kB").parse().expect("the size is a number");
+        self.limit(pid, &format!("--as={}", size * 1024 + more));
+    }
+
+    /// Lets a session's process write so many bytes of each file and no more, as `ulimit -f` does.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the process is gone.
+    #[track_caller]
+    pub fn limit_files(&self, pid: i32, bytes: usize) {
+        self.limit(pid, &format!("--fsize={bytes}"));
+    }
+
+    #[track_caller]
+    fn limit(&self, pid: i32, limit: &str) {
         // The servers' user may do this, and root in a container may not.
         let mut sh = Installation::get().command("/bin/sh", &self.directory);
-        let script = format!("prlimit --pid {pid} --as={}:unlimited", size * 1024 + more);
-        run(sh.args(["-c", &script]));
+        run(sh.args(["-c", &format!("prlimit --pid {pid} {limit}:unlimited")]));
     }
 
     /// Waits until the server accepts connections.

@@ -299,6 +299,10 @@ impl World {
             self.draw(server);
         }
         self.give_back(server);
+        // What was sent may have arrived, and not been answered.
+        if self.crashes && self.has(server) {
+            self.crash(server);
+        }
         self.all_draw(server);
     }
 

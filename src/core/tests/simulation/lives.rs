@@ -22,7 +22,7 @@ impl World {
     /// What becomes of the page when a server crashes.
     pub fn page_at_crash(&self, server: &Rc<Server>) {
         let Some(mut bytes) = server.page.0.get().filter(|_| self.has_page(server)) else { return };
-        match self.random.below(10) {
+        match self.random.below(if self.crashes { 40 } else { 10 }) {
             0 => {
                 self.count("page lost");
                 server.page.0.take();
@@ -89,6 +89,7 @@ impl World {
         }
         let kept = Kept { holder: *holder, secret: shared.secret.get() };
         let made_for = server.config.get().layout.fingerprint() as u64;
-        page::keep(&server.page, shared.life, made_for, &kept).is_ok()
+        let life = if self.lies(Lie::NoFence) { server.shared().life } else { shared.life };
+        page::keep(&server.page, life, made_for, &kept).is_ok()
     }
 }

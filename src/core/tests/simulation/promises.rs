@@ -174,6 +174,8 @@ pub enum Lie {
     OtherSecret,
     /// A page is written after the call.
     CallsFirst,
+    /// A life that was followed by another one writes the page.
+    NoFence,
     /// A life goes on from a page, and its lanes stay at the beginning of time until it draws.
     LanesNotRaised,
     /// A life that goes on draws before the clock has reached where it begins.

@@ -487,7 +487,7 @@ impl MarkedDatabase for &Session<'_> {
             self.insert(record);
         }
         if let Some(mark_ms) = self.late_ceiling_ms.take() {
-            self.world.meanwhile(&self.server);
+            (0..3).for_each(|_| self.world.meanwhile(&self.server));
             // It comes too late after a crash.
             let _ = self.raise_ceiling_now(mark_ms);
         }

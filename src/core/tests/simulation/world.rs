@@ -33,6 +33,9 @@ pub struct World {
     /// change no history in which there are none.
     pub reads: bool,
     pub readers: Random,
+    /// Whether servers that lease their numbers crash again and again, mostly with their pages. It
+    /// is drawn separately, too.
+    pub crashes: bool,
     /// Whether servers draw values of tags.
     pub has_tags: bool,
     /// Whether all clocks of servers are always right.
@@ -90,6 +93,19 @@ const LEASED_LAYOUT_TEXTS: [&str; 5] = [
 const READERS: [Lie; 5] =
     [Lie::Uncovered, Lie::CoveredUnflushed, Lie::CoveredByOneCopy, Lie::CoveredByEitherLane, Lie::OwnWithoutNumbers];
 
+/// The lies about a page, which only crashes show.
+const PAGES: [Lie; 9] = [
+    Lie::PublishedFirst,
+    Lie::NoCeiling,
+    Lie::ReturnsUnnoted,
+    Lie::OlderHolder,
+    Lie::OtherSecret,
+    Lie::CallsFirst,
+    Lie::NoFence,
+    Lie::LanesNotRaised,
+    Lie::EntersEarly,
+];
+
 /// What a history is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Story {
@@ -143,12 +159,17 @@ impl World {
             fleet = Some(Registered::new(random, layouts[0], right_clock, max_borrow_ms, story, lie));
         }
         let readers = Random::new(!seed);
+        let crashes = match lie {
+            Some(lie) => PAGES.contains(&lie),
+            None => fleet.is_some() && !has_tags && Random::new(seed.rotate_left(32)).one_in(4),
+        };
         let max_clock_jump_ms = random.pick(&[0, DAY_MS, DAY_MS, 60_000]);
         course.pass(random.of(0..=2000));
         Self {
             // Some of the other lies are so rare that each history counts.
             reads: lie.is_none_or(|lie| READERS.contains(&lie)) && readers.one_in(2),
             readers,
+            crashes,
             has_tags,
             right_clock,
             max_borrow_ms,
@@ -204,7 +225,10 @@ impl World {
         if !self.is_disturbed(2, Chance::Meanwhile, 12) || !self.has(server) {
             return;
         }
-        let crash = if self.restoring.get().is_some() { 0 } else { 2 };
+        let crash = match self.restoring.get() {
+            Some(_) => 0,
+            None => 2 * self.crash_weight(),
+        };
         type Action = fn(&World, &Rc<Server>);
         let (fleet, writes) = (usize::from(self.fleet.is_some()), usize::from(!server.is_standby()));
         let actions: [(usize, Action); 12] = [
@@ -219,7 +243,7 @@ impl World {
             (1, Self::set_clock),
             (writes, Self::advance),
             (crash * writes, Self::crash),
-            (crash / 2 * writes, Self::fail_over),
+            (crash.min(2) / 2 * writes, Self::fail_over),
         ];
         self.during(|| self.chooses(Choice::Meanwhile, &actions)(self, server));
     }
@@ -275,7 +299,7 @@ impl World {
             (4, Self::flush_some),
             (6, Self::set_clock),
             (4, Self::advance),
-            (5, Self::crash),
+            (5 * self.crash_weight(), Self::crash),
             (3, Self::restart),
             (4, Self::copy),
             (3, Self::add_standby),
@@ -288,6 +312,11 @@ impl World {
             (2, Self::reset),
         ];
         self.chooses(Choice::Step, &actions)(self, &server);
+    }
+
+    /// How many times as often as elsewhere servers crash in this history.
+    fn crash_weight(&self) -> usize {
+        if self.crashes { 6 } else { 1 }
     }
 
     /// Returns whether a server is still part of the history: neither dead for good nor dropped
@@ -587,6 +616,11 @@ impl World {
         self.start(server);
         if self.lies(Lie::BlocksSurvive) {
             self.blocks_survive(&before, server);
+        }
+        if self.crashes {
+            // Where the life before ended, before the clock has gone on.
+            self.keep(server);
+            self.draw(server);
         }
     }
 

@@ -10,7 +10,8 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
 use cluster::refusal::assert_refused_as;
-use cluster::{Draw, Fleet, Leases, Server, Shutdown, assert_unique, refused, wait_until};
+use cluster::{Draw, Fleet, Leases, Refusal, Server, Shutdown, assert_unique, refused, wait_until};
+use postgres::Client;
 use snowflake_core::id::layout::Layout;
 
 /// Few ids in a millisecond, so that a session is soon ahead of the clock.
@@ -18,6 +19,11 @@ const FEW: &str = "time:41 worker:10 sequence:2 unit:1ms epoch:2025-01-01T00:00:
 
 /// Two databases of a member, one of which draws much more than the other.
 const DATABASES: [&str; 2] = ["postgres", "other"];
+
+/// What the log says where a crash would need the registry, and after a crash that did.
+const WARNING: &str =
+    "WARNING:  snowflake_id: after a crash of a backend, this server will need its registry to draw ids";
+const BROKEN: &str = "the lease from before the crash is not kept, because what was noted of it is broken";
 
 /// Starts a member of the fleet, which draws in two databases. Its lease lasts for ten minutes.
 fn member(fleet: &Fleet, settings: &[(&str, &str)]) -> Server {
@@ -48,9 +54,10 @@ fn crash(server: &Server) {
     kill(server, session.pid());
 }
 
-/// Draws so many ids in a database.
+/// Draws so many ids in a database, once the server has a number.
 fn draw(server: &Server, database: &str, count: u32) -> Vec<i64> {
     let mut session = server.connect_to(database);
+    session.wait_for_lease();
     session.ids(&format!("SELECT snowflake_next() FROM generate_series(1, {count})")).expect("ids are drawn")
 }
 
@@ -205,7 +212,7 @@ fn a_member_whose_page_is_broken_leases_another_number_at_once() {
     // The server goes on, and says that a crash would need the registry.
     wait_until("a warning", || {
         server.reload();
-        server.log().contains("WARNING:  snowflake_id: after a crash of a backend, this server will need its registry")
+        server.log().contains(WARNING)
     });
     all.extend(draw(&server, DATABASES[0], 100));
     let length = server.log_length();
@@ -214,8 +221,7 @@ fn a_member_whose_page_is_broken_leases_another_number_at_once() {
     let after = number(&server);
     assert_ne!(after, before);
     let log = server.log_since(length);
-    let told = "the lease from before the crash is not kept, because what was noted of it is broken";
-    assert!(log.contains(told), "{log}");
+    assert!(log.contains(BROKEN), "{log}");
     assert_unique(&all);
     // The next life has a whole page again.
     fleet.registry.stop(Shutdown::Immediate);
@@ -238,6 +244,9 @@ fn a_session_that_has_lost_the_page_is_refused_and_no_other_one() {
     );
     session.batch_execute(&function).unwrap();
     session.draw();
+    let stored = "(SELECT last_value FROM snowflake_mark)";
+    let waits = "(SELECT mark_waits FROM snowflake_stat)";
+    let waited = session.value(waits);
     for is_taken_by_another in [false, true] {
         let mut session = server.connect();
         let (descriptor, _) = page_of(session.pid()).expect("it has inherited the page");
@@ -247,17 +256,110 @@ fn a_session_that_has_lost_the_page_is_refused_and_no_other_one() {
             session.batch_execute("CREATE TABLE opened (n int); INSERT INTO opened VALUES (1)").unwrap();
         }
         // At the latest when the mark is reached.
-        let refusal = loop {
-            let drawn = session.ids("SELECT snowflake_next()");
-            if drawn.is_err() {
-                break refused(drawn);
-            }
-        };
+        let before = session.value(stored);
+        let refusal = draws_until_refused(&mut session);
         assert_refused_as(&refusal, "58030", "could not note up to which time ids may be drawn");
         assert!(refusal.hint.is_some() && refusal.detail.is_some(), "{refusal:?}");
-        assert_eq!(session.value("1"), "1", "the session lives");
+        // The session lives, and has written no mark that others would have to wait for.
+        assert_eq!(session.value(stored), before);
         draw(&server, DATABASES[0], 10);
+        assert_eq!(session.value(waits), waited);
     }
+}
+
+/// A session that may write only a part of the page, or nothing of it, is refused. A page of which
+/// a part was written counts as broken.
+#[test]
+fn a_page_that_is_written_in_part_is_not_gone_on_from() {
+    let fleet = Fleet::start();
+    let server = member(&fleet, &[]);
+    let (before, mut all) = (number(&server), Vec::new());
+    for (bytes, is_kept) in [(0, true), (100, false)] {
+        let mut session = server.connect();
+        session.draw();
+        server.limit_files(session.pid(), bytes);
+        let refusal = draws_until_refused(&mut session);
+        assert_refused_as(&refusal, "58030", "could not note up to which time ids may be drawn");
+        all.extend(draw(&server, DATABASES[0], 100));
+        let length = server.log_length();
+        crash(&server);
+        all.extend(draw(&server, DATABASES[0], 100));
+        assert_eq!(number(&server) == before, is_kept, "{bytes} bytes");
+        assert_eq!(server.log_since(length).contains(BROKEN), !is_kept, "{bytes} bytes");
+    }
+    assert_unique(&all);
+}
+
+/// Draws, until a draw is refused.
+fn draws_until_refused(session: &mut Client) -> Refusal {
+    loop {
+        let drawn = session.ids("SELECT snowflake_next()");
+        if drawn.is_err() {
+            return refused(drawn);
+        }
+    }
+}
+
+/// A container's profile may forbid the call that makes the page. The server starts, says once what
+/// that means, and leases another number after a crash.
+#[test]
+fn a_server_that_may_make_no_page_starts_and_leases_another_number_after_a_crash() {
+    let fleet = Fleet::start();
+    let server = member(&fleet, &[]);
+    let Some(library) = server.compile_library("refuser") else { return };
+    server.set_config("shared_preload_libraries", &format!("{}, snowflake_id", library.display()));
+    let length = server.log_length();
+    server.restart();
+    let before = number(&server);
+    assert!(page_of(server.postmaster_pid()).is_none());
+    let mut all = draw(&server, DATABASES[0], 100);
+    crash(&server);
+    all.extend(draw(&server, DATABASES[1], 100));
+    assert_ne!(number(&server), before);
+    assert_unique(&all);
+    let log = server.log_since(length);
+    assert_eq!(log.matches(WARNING).count(), 1, "{log}");
+    assert!(log.contains("Operation not permitted"), "{log}");
+    fleet.registry.stop(Shutdown::Immediate);
+    crash(&server);
+    assert_refused_as(
+        &refused(server.connect().ids("SELECT snowflake_next()")),
+        "58000",
+        "this server has no worker number yet",
+    );
+}
+
+/// Another registry knows nothing of the lease. Where the process that leases the number has taken
+/// the setting over, it has kept its lease, as without a crash. Here both strings lead to one
+/// registry.
+#[test]
+fn a_life_goes_on_only_if_its_settings_name_the_registry_of_the_lease() {
+    let fleet = Fleet::start();
+    let server = member(&fleet, &[]);
+    let (before, mut all) = (number(&server), draw(&server, DATABASES[0], 100));
+    let sets = |name: &str| {
+        server.set_config("snowflake_id.registry", &format!("{} application_name={name}", fleet.conninfo()));
+        server.reload();
+    };
+    let renewals: i64 = server.connect().lease("renewals").parse().unwrap();
+    sets("taken_over");
+    wait_until("a renewal", || server.connect().lease(&format!("renewals > {renewals}")) == "true");
+    crash(&server);
+    all.extend(draw(&server, DATABASES[1], 100));
+    assert_eq!(number(&server), before);
+    // The postmaster has taken it over, and the process that leases the number has not.
+    let pid = server.connect().lease("pid").parse().unwrap();
+    let stopped = server.pause_process(pid);
+    sets("not_taken_over");
+    let length = server.log_length();
+    kill(&server, pid);
+    drop(stopped);
+    all.extend(draw(&server, DATABASES[1], 100));
+    assert_ne!(number(&server), before);
+    let log = server.log_since(length);
+    let told = "is not kept, because \"snowflake_id.registry\" or \"snowflake_id.fleet\" has changed";
+    assert!(log.contains(told), "{log}");
+    assert_unique(&all);
 }
 
 /// The file would outlive the server in a program that it has started.
@@ -275,10 +377,18 @@ fn programs_that_the_server_starts_do_not_inherit_the_page() {
     assert!(page_of(other.postmaster_pid()).is_none());
 }
 
-/// The page is gone with the postmaster, whether that was told to stop or was killed.
+/// The page is gone with the postmaster, whether that was told to stop, was killed, or ends at a
+/// backend's crash.
 #[test]
 fn a_restart_without_the_registry_keeps_no_lease() {
-    for ends in [Server::restart, |server: &Server| {
+    let crash_ends = |server: &Server| {
+        server.set_config("restart_after_crash", "off");
+        server.reload();
+        server.kill_backend(server.connect().pid());
+        wait_until("the end of the server", || !server.is_running());
+        server.start_again();
+    };
+    for ends in [Server::restart, crash_ends, |server: &Server| {
         server.crash();
         server.start_again();
     }] {
@@ -308,10 +418,19 @@ fn a_worker_that_ends_without_an_answer_leaves_the_lease_as_it_is() {
     let mut session = server.connect();
     let (worker, pid) = (number(&server), session.lease("pid"));
     fleet.registry.stop(Shutdown::Immediate);
+    wait_until("a failure", || {
+        server.reload();
+        session.lease("last_error").contains("could not connect to the registry")
+    });
     let before = draw(&server, DATABASES[0], 10);
     server.end_worker(pid.parse().unwrap());
-    wait_until("another worker", || !["", &pid].contains(&session.lease("pid").as_str()));
+    wait_until("another worker", || {
+        // It is shown all the while, because sessions draw with it.
+        assert_eq!(session.lease("state"), "held");
+        !["", &pid].contains(&session.lease("pid").as_str())
+    });
     assert_eq!(number(&server), worker);
+    assert!(!server.log().contains("generates ids again"), "it had not stopped");
     let after = draw(&server, DATABASES[0], 10);
     assert!(after[0] > before[9]);
     crash(&server);
