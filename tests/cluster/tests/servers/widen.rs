@@ -849,12 +849,9 @@ fn a_subscriber_gets_each_row_of_tables_that_are_widened() {
         .unwrap();
     let mut there = subscriber.connect();
     let conninfo = publisher.conninfo().replace('\'', "''");
-    there
-        .batch_execute(&format!(
-            "CREATE TABLE t (id bigint PRIMARY KEY, note text); CREATE TABLE u (id integer PRIMARY KEY, t bigint);
-             CREATE SUBSCRIPTION s CONNECTION '{conninfo}' PUBLICATION p"
-        ))
-        .unwrap();
+    let tables = "CREATE TABLE t (id bigint PRIMARY KEY, note text); CREATE TABLE u (id integer PRIMARY KEY, t bigint)";
+    there.batch_execute(tables).unwrap();
+    there.batch_execute(&format!("CREATE SUBSCRIPTION s CONNECTION '{conninfo}' PUBLICATION p")).unwrap();
     let all = steps(&mut session, "snowflake_widen('t', 'id')");
     let notes = session.value("SELECT string_agg(step, ' ') FROM snowflake_widen('t', 'id') WHERE phase = 'notes'");
     assert!(notes.contains("publication p sends all columns, so add column snowflake_widen_1 bigint"), "{notes}");
