@@ -593,6 +593,9 @@ impl World {
 
     /// Crashes the server, or one of its backends; it recovers from its log.
     pub fn crash(&self, server: &Rc<Server>) {
+        if self.ends_as_orphan(server) || self.leaves_orphans(server) {
+            return;
+        }
         self.count(if self.is_during_a_call() { "crash within a statement" } else { "crash" });
         let before = server.shared();
         before.gone.set(true);
@@ -612,7 +615,7 @@ impl World {
         if self.random.one_in(2) {
             self.set_clock(server);
         }
-        self.page_at_crash(server);
+        self.page_at_start(server, "crash with page");
         self.start(server);
         if self.lies(Lie::BlocksSurvive) {
             self.blocks_survive(&before, server);
@@ -622,8 +625,6 @@ impl World {
     /// Shuts the server down.
     pub fn stop(&self, server: &Rc<Server>) {
         server.shared().gone.set(true);
-        // A page is in the memory of one postmaster.
-        server.page.0.take();
         self.flush_all(server);
     }
 
@@ -631,6 +632,9 @@ impl World {
         self.give_back(server);
         if !self.has(server) {
             return; // It has died meanwhile.
+        }
+        if self.ends_as_orphan(server) {
+            return;
         }
         server.leases.set(self.any_leases());
         if self.two_fleets() {
@@ -641,6 +645,7 @@ impl World {
         if self.random.one_in(4) {
             self.set_clock(server);
         }
+        self.page_at_start(server, "restart with page");
         self.start(server);
     }
 
