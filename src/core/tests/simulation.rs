@@ -392,7 +392,7 @@ fn two_servers_draw_the_same_id_without_any_one_of_the_rules() {
         (Lie::NoFence, &[Guarantee::Alone]),
         (Lie::OtherSecret, &[Guarantee::Alone]),
         (Lie::EntersEarly, &[Guarantee::Bounded]),
-        (Lie::NoFence, RULES),
+        (Lie::OrphansPublish, RULES),
         (Lie::NoWriterLock, RULES),
         (Lie::CopiedPage, RULES),
         (Lie::BrokenIsOwn, RULES),

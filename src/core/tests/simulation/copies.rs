@@ -26,7 +26,8 @@ impl World {
         copy.elsewhere.set(original.shared().elsewhere);
         let life = original.shared().life;
         *copy.shared.borrow_mut() = Rc::new(Shared { life, ..self.new_memory(&copy) });
-        copy.page().0.set(original.page().0.get());
+        copy.page().bytes.set(original.page().bytes.get());
+        self.has_begun(&copy);
         copy
     }
 

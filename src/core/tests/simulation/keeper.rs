@@ -465,6 +465,10 @@ impl Keeper<'_> {
 
     /// Notes that a holder never draws with leases that it has not entered and does not keep.
     pub fn drop_others(&self, holder: &Holder) {
+        // The next life may have acquired them.
+        if self.server.is_orphan.get() {
+            return;
+        }
         let [held, next] =
             [holder.held().or(holder.kept()), holder.next()].map(|lease| lease.map(|lease| lease.holder));
         let is_kept = |known: &mut Known| {

@@ -23,8 +23,8 @@ impl World {
 
     /// What has become of the page when a server starts.
     pub fn page_at_start(&self, server: &Rc<Server>, event: &'static str) {
-        let Some(mut bytes) = server.page().0.get().filter(|_| self.has_page(server)) else { return };
-        match self.random.below(10) {
+        let Some(mut bytes) = server.page().bytes.get().filter(|_| self.has_page(server)) else { return };
+        match self.random.below(if self.crashes { 40 } else { 10 }) {
             0 => {
                 self.count("page lost");
                 // Its orphans have it still.
@@ -33,7 +33,7 @@ impl World {
             1 => {
                 self.count("page broken");
                 bytes[self.random.below(bytes.len())] ^= 1;
-                server.page().0.set(Some(bytes));
+                server.page().bytes.set(Some(bytes));
             }
             2 => {
                 // The server starts again much later.
@@ -49,7 +49,7 @@ impl World {
     pub fn reaches_page(&self, server: &Rc<Server>) -> ReachedPage {
         let is_own = !server.is_orphan.get() || self.lies(Lie::BrokenIsOwn);
         let page = server.page();
-        let stale = page.0.get().filter(|_| self.lies(Lie::NoWriterLock));
+        let stale = page.bytes.get().filter(|_| self.lies(Lie::NoWriterLock));
         if stale.is_some() {
             self.meanwhile(server);
         }
@@ -75,7 +75,7 @@ impl World {
             max_borrow_ms: self.max_borrow_ms,
         };
         let store = ReachedPage { page: server.page(), is_own: true, stale: None };
-        let begun = match store.page.0.get() {
+        let begun = match store.page.bytes.get() {
             Some(_) => page::begin(&store, &next).expect("there is a page"),
             None => return page::make(&store, &next).expect("a page can be made"),
         };
@@ -84,7 +84,7 @@ impl World {
             return self.count("page is void");
         };
         self.count("goes on");
-        let before = server.shared();
+        let before = store.page.life.take().unwrap_or_else(|| server.shared());
         // The checks take it for the same memory, which must not draw anything twice.
         *shared = Shared {
             life: shared.life,
@@ -102,23 +102,33 @@ impl World {
         }
     }
 
-    /// Notes in the page of a server what its life holds. Returns whether the life may go on.
-    pub fn notes_in_page(&self, server: &Rc<Server>, shared: &Shared, holder: &Holder) -> bool {
-        let kept = Kept { holder: *holder, secret: shared.secret.get() };
-        match page::keep(&self.reaches_page(server), shared.life, Self::made_for(server, shared), &kept) {
-            Ok(_) | Err(PageFailure::Store(_)) => true,
-            Err(PageFailure::Fenced) => self.passes_fence(server, shared),
+    /// Notes which life has begun with a server's page.
+    pub fn has_begun(&self, server: &Server) {
+        if self.has_page(server) {
+            server.page().life.replace(Some(server.shared()));
         }
     }
 
-    /// A process of a server is fenced. Returns whether it goes on all the same.
-    pub fn passes_fence(&self, server: &Rc<Server>, shared: &Shared) -> bool {
+    /// Notes in the page of a server what its life holds. Returns whether the life may go on.
+    pub fn notes_in_page(&self, server: &Rc<Server>, shared: &Shared, holder: &Holder) -> bool {
+        let kept = Kept { holder: *holder, secret: shared.secret.get() };
+        let life = if self.lies(Lie::NoFence) { server.shared().life } else { shared.life };
+        match page::keep(&self.reaches_page(server), life, Self::made_for(server, shared), &kept) {
+            Ok(_) | Err(PageFailure::Store(_)) => true,
+            Err(PageFailure::Fenced) => {
+                self.is_fenced(server, shared);
+                false
+            }
+        }
+    }
+
+    /// A process of a server is fenced, which must be an orphan.
+    pub fn is_fenced(&self, server: &Rc<Server>, shared: &Shared) {
         if server.is_orphan.get() {
             self.count("orphan fenced");
         } else if !shared.gone.get() {
             self.broken(Guarantee::Alone, || format!("server {} runs, and is fenced", server.number));
         }
-        self.lies(Lie::NoFence)
     }
 
     /// Kills the postmaster of a server, sometimes, and lets another one go on in its directory
@@ -162,11 +172,11 @@ impl World {
         self.page_at_start(&next, "crash with page");
         self.start(&next);
         if self.random.one_in(4)
-            && let Some(mut bytes) = next.page().0.get()
+            && let Some(mut bytes) = next.page().bytes.get()
         {
             self.count("page broken meanwhile");
             bytes[self.random.below(bytes.len())] ^= 1;
-            next.page().0.set(Some(bytes));
+            next.page().bytes.set(Some(bytes));
         }
         true
     }
@@ -187,10 +197,10 @@ impl World {
         let copy = self.servers.borrow().last().expect("it was added").clone();
         let page = match self.lie {
             Some(Lie::NoPostmasterLock) => original.page(),
-            Some(Lie::CopiedPage) => Rc::new(OwnPage(original.page().0.clone())),
+            Some(Lie::CopiedPage) => Rc::new(OwnPage { bytes: original.page().bytes.clone(), ..OwnPage::default() }),
             _ => return,
         };
-        if self.has_page(&copy) && page.0.get().is_some() {
+        if self.has_page(&copy) && page.bytes.get().is_some() {
             *copy.page.borrow_mut() = page;
             self.start(&copy);
         }

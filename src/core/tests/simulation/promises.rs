@@ -181,7 +181,7 @@ pub enum Lie {
     /// A life that goes on draws before the clock has reached where it begins.
     EntersEarly,
     /// An orphan publishes a mark although the next life has the page.
-    NoFence,
+    OrphansPublish,
     /// An orphan reads the page, and writes it after others have: no lock keeps them apart.
     NoWriterLock,
     /// A postmaster takes the page of a server that runs.

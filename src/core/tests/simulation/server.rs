@@ -135,7 +135,11 @@ impl Shared {
 
 /// What no crash of a server loses, if the server has one: its page.
 #[derive(Debug, Default)]
-pub struct OwnPage(pub Cell<Option<[u8; PAGE_BYTES]>>);
+pub struct OwnPage {
+    pub bytes: Cell<Option<[u8; PAGE_BYTES]>>,
+    /// The life that began with it last. Others of its server may have had configured numbers.
+    pub life: RefCell<Option<Rc<Shared>>>,
+}
 
 /// A page, as one of a server's processes reaches it.
 pub struct ReachedPage {
@@ -158,12 +162,12 @@ impl PageStore for ReachedPage {
     }
 
     fn read(&self) -> Result<[u8; PAGE_BYTES], NoPage> {
-        let bytes = self.page.0.get().ok_or(NoPage)?;
+        let bytes = self.page.bytes.get().ok_or(NoPage)?;
         Ok(self.stale.unwrap_or(bytes))
     }
 
     fn write(&self, bytes: &[u8; PAGE_BYTES]) -> Result<(), NoPage> {
-        self.page.0.set(Some(*bytes));
+        self.page.bytes.set(Some(*bytes));
         Ok(())
     }
 }

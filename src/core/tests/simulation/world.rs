@@ -94,7 +94,7 @@ const READERS: [Lie; 5] =
     [Lie::Uncovered, Lie::CoveredUnflushed, Lie::CoveredByOneCopy, Lie::CoveredByEitherLane, Lie::OwnWithoutNumbers];
 
 /// The lies about a page, which only crashes show.
-const PAGES: [Lie; 9] = [
+const PAGES: [Lie; 14] = [
     Lie::PublishedFirst,
     Lie::NoCeiling,
     Lie::ReturnsUnnoted,
@@ -104,6 +104,11 @@ const PAGES: [Lie; 9] = [
     Lie::NoFence,
     Lie::LanesNotRaised,
     Lie::EntersEarly,
+    Lie::OrphansPublish,
+    Lie::NoWriterLock,
+    Lie::NoPostmasterLock,
+    Lie::CopiedPage,
+    Lie::BrokenIsOwn,
 ];
 
 /// What a history is about.
@@ -586,6 +591,7 @@ impl World {
         }
         let leases = shared.leases;
         *server.shared.borrow_mut() = Rc::new(shared);
+        self.has_begun(server);
         self.tell(|| {
             format!("server {} starts at {now_ms}: {:?}, leases: {leases}", server.number, server.config.get())
         });
