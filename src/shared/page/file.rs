@@ -15,7 +15,7 @@ use std::fs::{self, File, OpenOptions};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
-use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::PathBuf;
 
 use pgrx::prelude::*;
@@ -172,7 +172,7 @@ pub fn is_removed_at_the_end() {
 }
 
 #[pg_guard]
-unsafe extern "C-unwind" fn ends(_: libc::c_int, _: pg_sys::Datum) {
+unsafe extern "C-unwind" fn ends(_code: libc::c_int, _argument: pg_sys::Datum) {
     if let Some(page) = super::own() {
         // What stays is void, or is found at the next start.
         let _ = remove(&page);

@@ -459,7 +459,8 @@ impl<'a, S: LeasingServer> Leasing<'a, S> {
                 self.propose(&reading, proposal, record)?;
             }
         }
-        Ok(())
+        // The next life must not go on with what the registry has forgotten, either.
+        self.call().map(drop).map_err(ended::<S>)
     }
 
     /// Notes what is to be given back, before it is dropped. Ids may have been drawn with all
