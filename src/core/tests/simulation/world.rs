@@ -626,6 +626,11 @@ impl World {
         if self.lies(Lie::BlocksSurvive) {
             self.blocks_survive(&before, server);
         }
+        if self.crashes {
+            // Where the life before ended, before the clock has gone on.
+            self.keep(server);
+            self.draw(server);
+        }
     }
 
     /// Shuts the server down.

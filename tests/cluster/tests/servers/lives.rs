@@ -54,9 +54,10 @@ fn crash(server: &Server) {
     kill(server, session.pid());
 }
 
-/// Draws so many ids in a database.
+/// Draws so many ids in a database, once the server has a number.
 fn draw(server: &Server, database: &str, count: u32) -> Vec<i64> {
     let mut session = server.connect_to(database);
+    session.wait_for_lease();
     session.ids(&format!("SELECT snowflake_next() FROM generate_series(1, {count})")).expect("ids are drawn")
 }
 
