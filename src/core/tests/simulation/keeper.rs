@@ -465,8 +465,9 @@ impl Keeper<'_> {
 
     /// Notes that a holder never draws with leases that it has not entered and does not keep.
     pub fn drop_others(&self, holder: &Holder) {
-        // The next life may have acquired them.
-        if self.server.is_orphan.get() {
+        // The next life, whose memory counts as the same, may have acquired them.
+        let goes_on = self.shared.gone.get() && self.server.shared().memory == self.shared.memory;
+        if goes_on || self.server.is_orphan.get() {
             return;
         }
         let [held, next] =
