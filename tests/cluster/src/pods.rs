@@ -16,6 +16,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, geteuid};
 use postgres::{Client, NoTls};
 
+use crate::disk;
 use crate::installation::Installation;
 use crate::outcome::wait_until;
 use crate::scratch;
@@ -136,6 +137,43 @@ impl Default for Volume {
 impl Drop for Volume {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A pod's memory, which outlives its containers: what they have as `/dev/shm`.
+#[derive(Debug)]
+pub struct Memory(PathBuf);
+
+impl Memory {
+    /// Makes an empty one, for a pod that root can start.
+    ///
+    /// # Panics
+    ///
+    /// Panics if that fails.
+    #[must_use]
+    pub fn new() -> Self {
+        let directory = scratch::new_directory();
+        run(Command::new("mount").args(["-t", "tmpfs", "-o", "mode=1777", "shm"]).arg(&directory));
+        Self(directory)
+    }
+
+    /// Returns where it is, and its place in a container.
+    #[must_use]
+    pub fn mount(&self) -> (PathBuf, String) {
+        (self.0.clone(), "/dev/shm".to_owned())
+    }
+}
+
+impl Default for Memory {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        disk::unmount(&self.0);
+        let _ = fs::remove_dir(&self.0);
     }
 }
 
