@@ -413,11 +413,16 @@ fn two_servers_on_one_directory_and_one_memory_draw_different_ids() {
     let (volume, memory) = (Volume::new(), Memory::new());
     let mut container = Container::new("app-0", &[("SNOWFLAKE_REGISTRY", &fleet.conninfo())]);
     container.mounts.push(memory.mount());
-    let pods = [(); 2].map(|()| container.start(&volume));
-    let mut ids = Vec::new();
-    for pod in [&pods[0], &pods[1], &pods[0]] {
-        ids.extend(pod.connect().draw_batch(1000));
-    }
+    let first = container.start(&volume);
+    let mut sessions = vec![first.connect()];
+    let mut ids = sessions[0].draw_batch(1000);
+    let pods = [first, container.start(&volume)];
+    sessions.push(pods[1].connect());
+    let drawn: Vec<Vec<i64>> = thread::scope(|scope| {
+        let all: Vec<_> = sessions.iter_mut().map(|session| scope.spawn(|| session.draw_batch(10_000))).collect();
+        all.into_iter().map(|one| one.join().unwrap()).collect()
+    });
+    ids.extend(drawn.into_iter().flatten());
     assert_unique(&ids);
     assert!(!pods[0].log().contains(WARNING) && pods[1].log().matches(WARNING).count() == 1, "{}", pods[1].log());
     assert!(pods[1].log().contains("Another server uses it"), "{}", pods[1].log());
