@@ -326,7 +326,7 @@ fn with_consequence(consequence: &str, report: Report) -> Report {
 /// Adds to a HINT that a restart would cost this server its number.
 pub fn without_restart(report: Report) -> Report {
     let hint = report.hint.unwrap_or_default();
-    let hint = format!("Do not restart this server, because it would have no number then. {hint}");
+    let hint = format!("Restart this server only if you must, because it may have no number then. {hint}");
     Report { hint: Some(hint), ..report }
 }
 

@@ -18,6 +18,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::PathBuf;
 
+use parking_lot::Mutex;
 use pgrx::prelude::*;
 use snowflake_core::fleet::page::{PAGE_BYTES, has_lease};
 
@@ -37,6 +38,9 @@ enum Lock {
     Writer = 1,
 }
 
+/// Its path, for the end of the postmaster, when there is no shared memory any more.
+static PATH: Mutex<Option<PathBuf>> = Mutex::new(None);
+
 /// The file of this server's page, locked for the postmaster.
 pub struct Opened {
     pub file: File,
@@ -48,37 +52,24 @@ pub struct Opened {
     pub is_new: bool,
 }
 
-/// What a file belongs to, beside its own place: the server's user, its system identifier, and the
-/// device and inode of its data directory.
-fn server() -> io::Result<(u32, u64, u64, u64)> {
-    let directory = fs::metadata(backend::data_directory())?;
-    Ok((directory.uid(), backend::system_identifier(), directory.dev(), directory.ino()))
-}
-
-/// Returns the path of this server's file.
-///
-/// # Errors
-/// The system's, where there is no data directory.
-pub fn path() -> io::Result<PathBuf> {
-    let (user, system, device, inode) = server()?;
-    Ok(format!("{DIRECTORY}/snowflake_id.{user}.{system}.{device}.{inode}").into())
-}
-
 /// Opens the file of this server's page, or makes it.
 ///
 /// # Errors
 /// The system's, and why it is not used.
 pub fn open() -> io::Result<Opened> {
-    let (path, server) = (path()?, server()?);
+    let directory = fs::metadata(backend::data_directory())?;
+    let server = (directory.uid(), backend::system_identifier(), directory.dev(), directory.ino());
+    let (user, system, device, inode) = server;
+    let path = PathBuf::from(format!("{DIRECTORY}/snowflake_id.{user}.{system}.{device}.{inode}"));
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).mode(0o600).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
-    let file = options.open(path)?;
+    let file = options.open(&path)?;
     let metadata = file.metadata()?;
     let refused = |why: &str| Err(io::Error::other(why.to_owned()));
     if !metadata.is_file() || !is_in_memory(&file)? {
         return refused("It is not a file in memory");
     }
-    if metadata.uid() != server.0 || metadata.mode() & 0o077 != 0 {
+    if metadata.uid() != user || metadata.mode() & 0o077 != 0 {
         return refused("Another user may have written it");
     }
     lock_for_postmaster(&file)?;
@@ -95,6 +86,7 @@ pub fn open() -> io::Result<Opened> {
     let place = (metadata.dev(), metadata.ino());
     let mut belongs_to = DefaultHasher::new();
     (fs::read(BOOT_ID)?, place, server).hash(&mut belongs_to);
+    PATH.lock().replace(path);
     Ok(Opened { place, belongs_to: belongs_to.finish(), is_new: metadata.len() == 0, file })
 }
 
@@ -180,7 +172,7 @@ unsafe extern "C-unwind" fn ends(_code: libc::c_int, _argument: pg_sys::Datum) {
 }
 
 fn remove(page: &OwnPage) -> io::Result<()> {
-    let path = path()?;
+    let Some(path) = PATH.lock().take() else { return Ok(()) };
     let found = fs::symlink_metadata(&path)?;
     // No other server begins with it meanwhile, because this one has the lock.
     if (found.dev(), found.ino()) == page.place && !has_lease(&page.read()?) { fs::remove_file(path) } else { Ok(()) }

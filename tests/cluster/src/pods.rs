@@ -257,12 +257,12 @@ impl Container {
         let mut command = Command::new("unshare");
         command.args(["--mount", "--pid", "--ipc", "--uts", "--fork", "--kill-child", "sh", "-c", CONTAINER, "pod"]);
         command.arg(&self.name).arg(USER).arg(directory.join("root")).current_dir(&directory);
-        // This process's directory, in case that it is below /var.
-        command.arg(scratch::directory()).arg(scratch::directory());
-        command.arg(directory.join("run")).arg(SOCKET).arg(&volume.0).arg(&self.volume);
         for (from, to) in &self.mounts {
             command.arg(from).arg(to);
         }
+        // This process's directory, in case that it is below /var or a memory.
+        command.arg(scratch::directory()).arg(scratch::directory());
+        command.arg(directory.join("run")).arg(SOCKET).arg(&volume.0).arg(&self.volume);
         let path = format!(
             "PATH={}:{}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin",
             bin.display(),

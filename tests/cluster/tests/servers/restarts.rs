@@ -209,7 +209,7 @@ fn cp(from: &Path, to: &Path) {
 #[test]
 fn a_rewound_server_goes_on_with_its_own_lease() {
     let fleet = Fleet::start();
-    let primary = fleet.member().config("wal_log_hints", "on").start_with_extension();
+    let primary = fleet.member().config("wal_log_hints", "on").config("wal_keep_size", "160MB").start_with_extension();
     primary.connect().wait_for_lease();
     fleet.lengthen_the_lease(&primary);
     let standby = primary.standby().start();
@@ -346,19 +346,22 @@ fn an_orphan_that_still_draws_is_fenced() {
     let fleet = Fleet::start();
     let server = member(&fleet, &[]);
     let worker = number(&server);
-    let mut session = server.connect();
-    session.batch_execute(DRAW_ON).unwrap();
-    let pid = session.pid();
-    let drawing = thread::spawn(move || session.value("draw_on()"));
     let mut observer = server.connect();
+    observer.batch_execute(DRAW_ON).unwrap();
+    // A library would show only that the session has ended after its answer.
+    let mut psql = server.client("psql");
+    psql.args(["--no-psqlrc", "--no-align", "--tuples-only", "--command", "SELECT draw_on()"]);
+    let drawing = thread::spawn(move || psql.output().unwrap());
     wait_until("ids", || observer.value("SELECT drawn > 10000 FROM snowflake_stat") == "true");
+    let pid = observer.value("(SELECT pid FROM pg_stat_activity WHERE query = 'SELECT draw_on()')").parse().unwrap();
     fleet.registry.stop(Shutdown::Immediate);
     let orphan = server.leave_orphan(pid);
     server.start_beside_orphans();
     let first = draw(&server, 1)[0];
     drop(orphan);
     let answer = drawing.join().unwrap();
-    let (last, refusal) = answer.split_once(' ').unwrap();
+    let answer = String::from_utf8(answer.stdout).unwrap();
+    let (last, refusal) = answer.trim_end().split_once(' ').expect("psql prints the answer");
     assert_eq!(
         refusal,
         "could not note up to which time ids may be drawn: Another life of this server goes on with its lease."
