@@ -467,7 +467,8 @@ impl Keeper<'_> {
     pub fn drop_others(&self, holder: &Holder) {
         // The next life, whose memory counts as the same, may have acquired them.
         let goes_on = self.shared.gone.get() && self.server.shared().memory == self.shared.memory;
-        if goes_on || self.server.is_orphan.get() {
+        // Where a process ends while it enters what was kept, what comes after that is not shown.
+        if goes_on || self.server.is_orphan.get() || self.has_ended() {
             return;
         }
         let [held, next] =

@@ -629,7 +629,9 @@ impl World {
         if self.crashes {
             // Where the life before ended, before the clock has gone on.
             self.keep(server);
-            self.draw(server);
+            if !server.is_standby() {
+                self.draw(server);
+            }
         }
     }
 
