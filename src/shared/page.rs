@@ -192,8 +192,8 @@ impl OwnPage {
         self.belongs_to
     }
 
-    /// Takes the writer's lock, for as long as what is returned lives; `None` if another process has
-    /// it. A page in memory needs none.
+    /// Takes the writer's lock, for as long as what is returned lives; `None` if another process
+    /// has it. A page in memory needs none.
     ///
     /// # Errors
     /// The system's.

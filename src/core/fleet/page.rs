@@ -30,11 +30,11 @@
 //! Where a page outlives a whole server, two **locks** guard it. Each belongs to one process, and
 //! ends with it.
 //!
-//! - The **postmaster's**: a postmaster takes it at its start, before it begins a life, and keeps it
-//!   until it ends. So no life begins on the page of a server that runs.
+//! - The **postmaster's**: a postmaster takes it at its start, before it begins a life, and keeps
+//!   it until it ends. So no life begins on the page of a server that runs.
 //! - The **writer's**: a process has it from a read of the page to the write that follows. So a
-//!   ceiling that an **orphan** raises, a process of a postmaster that was killed, is either seen by
-//!   the next life, or the orphan sees that life, and is fenced. Until then it draws up to the
+//!   ceiling that an **orphan** raises, a process of a postmaster that was killed, is either seen
+//!   by the next life, or the orphan sees that life, and is fenced. Until then it draws up to the
 //!   ceiling.
 //!
 //! A page that is broken stays so for as long as the life that finds it so. As long as that life's

@@ -94,8 +94,8 @@ impl Server {
         Backup { files: Arc::new(files), settings }
     }
 
-    /// Copies the data directory file by file, as a storage system does, and describes a server that
-    /// starts with the copy, as a separate primary. The server may run.
+    /// Copies the data directory file by file, as a storage system does, and describes a server
+    /// that starts with the copy, as a separate primary. The server may run.
     #[must_use]
     pub fn copied_files(&self) -> Builder {
         let paused = self.is_running().then(|| self.pause());

@@ -31,8 +31,8 @@ fn without_a_mark_that_runs_ahead_ids_come_twice_and_the_tests_see_it() {
     a_life_that_goes_on_draws_again_what_the_one_before_has_drawn();
 }
 
-/// Does what `a_member_whose_backend_is_killed_goes_on_without_its_registry` in `lives.rs` does, and
-/// `a_member_that_is_killed_or_stopped_goes_on_without_its_registry` in `restarts.rs`.
+/// Does what `a_member_whose_backend_is_killed_goes_on_without_its_registry` in `lives.rs` does,
+/// and `a_member_that_is_killed_or_stopped_goes_on_without_its_registry` in `restarts.rs`.
 fn a_life_that_goes_on_draws_again_what_the_one_before_has_drawn() {
     a_life_after(|server| {
         server.kill_backend(server.connect().pid());

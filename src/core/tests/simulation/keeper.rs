@@ -465,8 +465,8 @@ impl Keeper<'_> {
 
     /// Notes that a holder never draws with leases that it has not entered and does not keep.
     pub fn drop_others(&self, holder: &Holder) {
-        // The next life, whose memory counts as the same, may have acquired them. And where a process
-        // ends while it enters what was kept, what comes after that is not shown.
+        // The next life, whose memory counts as the same, may have acquired them. And where a
+        // process ends while it enters what was kept, what comes after that is not shown.
         let goes_on = self.shared.gone.get() && self.server.shared().memory == self.shared.memory;
         let keeps_all = goes_on || self.server.is_orphan.get() || self.has_ended();
         let [held, next] =

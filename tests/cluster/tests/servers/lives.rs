@@ -2,8 +2,8 @@
 //! anew, and the member goes on with its lease, whether the registry is there or not. Real servers,
 //! a real registry, and real kills.
 //!
-//! What no crash may lose lies in a file, which these tests find in `/proc`. What a restart keeps is
-//! in `restarts.rs`.
+//! What no crash may lose lies in a file, which these tests find in `/proc`. What a restart keeps
+//! is in `restarts.rs`.
 
 use std::collections::BTreeSet;
 use std::fs;

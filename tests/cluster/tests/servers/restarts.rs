@@ -2,8 +2,8 @@
 //! next ones go on with the member's lease. Nothing that copies a disk takes it along, and two
 //! servers that draw at the same time repeat nothing.
 //!
-//! What no restart may lose lies in a file of `/dev/shm` (`Server::page`). What a crash of a backend
-//! keeps is in `lives.rs`.
+//! What no restart may lose lies in a file of `/dev/shm` (`Server::page`). What a crash of a
+//! backend keeps is in `lives.rs`.
 
 use std::collections::BTreeSet;
 use std::fs::{self, OpenOptions};

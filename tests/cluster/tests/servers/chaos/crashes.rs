@@ -87,7 +87,8 @@ pub fn run(time: Duration, seed: u64) -> Outcome {
     Outcome { kills, kills_without_registry, restarts, numbers, seen }
 }
 
-/// Ends a server, and starts it. A clean stop would give the number back to a registry that answers.
+/// Ends a server, and starts it. A clean stop would give the number back to a registry that
+/// answers.
 fn restart(server: &Server, random: &mut Random, has_registry: bool) {
     match random.below(if has_registry { 3 } else { 4 }) {
         0 => server.crash(),
