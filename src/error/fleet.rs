@@ -161,42 +161,52 @@ pub fn no_worker() -> Report {
     .hint("Raise \"max_worker_processes\" by one, and restart the server.")
 }
 
-/// Words that a life goes on with its lease after a crash.
-pub fn goes_on(Beginning { begins_ms, kept }: &Beginning) -> Report {
+/// Words that a life goes on with its lease after a crash of a backend, or a restart.
+pub fn goes_on(event: &str, Beginning { begins_ms, kept }: &Beginning) -> Report {
     let lease = kept.holder.kept().or(kept.holder.next());
     let (worker, until) = lease.map_or((0, Utc(0)), |lease| (lease.worker, Utc(lease.until_ms)));
     // Nothing may have been drawn with it.
     let after = if *begins_ms > 0 { format!("; ids go on after {}", Utc(*begins_ms)) } else { String::new() };
-    line(format!("after a crash, worker number {worker} is kept, and leased until {until}{after}"))
+    line(format!("after a {event}, worker number {worker} is kept, and leased until {until}{after}"))
 }
 
-/// Words why a life after a crash does not go on with its lease.
-pub fn begins_anew(void: &Void) -> Report {
+/// Words why a life after such an event does not go on with its lease.
+pub fn begins_anew(event: &str, void: &Void) -> Report {
     let why = match void {
         Void::Broken => "what was noted of it is broken".to_owned(),
-        Void::MadeForOther => "\"snowflake_id.registry\" or \"snowflake_id.fleet\" has changed".to_owned(),
+        Void::MadeForOther => {
+            "\"snowflake_id.registry\" or \"snowflake_id.fleet\" has changed, or it was noted for another server"
+                .to_owned()
+        }
         Void::NoLease => "there is none".to_owned(),
         Void::Over { until_ms } => format!("it has ended, at {}", Utc(*until_ms)),
         Void::FarAhead { ahead_ms } => format!("ids may have been drawn up to {ahead_ms} ms ahead of the clock"),
     };
-    line(format!("the lease from before the crash is not kept, because {why}; the server leases a number anew"))
+    line(format!("the lease from before the {event} is not kept, because {why}; the server leases a number anew"))
 }
 
-/// Words that no lease is kept through a crash.
+/// Words that no lease is kept through a crash of a backend.
 pub fn no_page(error: &std::io::Error) -> Report {
-    needs_registry()
+    needs_registry("crash of a backend")
         .detail(format!("What it needs to go on with its lease cannot be noted in memory: {error}."))
         .hint("If a security policy forbids memfd_create(), allow it, and restart the server.")
 }
 
-fn needs_registry() -> Report {
-    warning("after a crash of a backend, this server will need its registry to draw ids".to_owned())
+/// Words that no lease is kept through a restart.
+pub fn no_file(error: &std::io::Error) -> Report {
+    needs_registry("restart")
+        .detail(format!("What it needs to go on with its lease cannot be noted in a file of /dev/shm: {error}."))
+        .hint("See that this server alone uses its data directory, and may write to /dev/shm, a tmpfs with free space.")
+}
+
+fn needs_registry(event: &str) -> Report {
+    warning(format!("after a {event}, this server will need its registry to draw ids"))
         .entry("A crash would end the lease")
 }
 
 /// Words that the page is broken.
 pub fn page_is_broken() -> Report {
-    needs_registry()
+    needs_registry("crash of a backend")
         .detail("What was noted of its lease is broken. Something has written to it from outside.")
         .hint("Nothing else is lost, and the next restart notes it anew.")
 }
@@ -316,7 +326,7 @@ fn with_consequence(consequence: &str, report: Report) -> Report {
 /// Adds to a HINT that a restart would cost this server its number.
 pub fn without_restart(report: Report) -> Report {
     let hint = report.hint.unwrap_or_default();
-    let hint = format!("Do not restart this server, because it would have no number then. {hint}");
+    let hint = format!("Restart this server only if you must, because it may have no number then. {hint}");
     Report { hint: Some(hint), ..report }
 }
 

@@ -402,6 +402,19 @@ pub fn data_directory() -> String {
     unsafe { CStr::from_ptr(pg_sys::DataDir) }.to_string_lossy().into_owned()
 }
 
+/// Returns what `initdb` has named this server, and its copies. Call it where the postmaster has
+/// made its shared memory.
+pub fn system_identifier() -> u64 {
+    // SAFETY: the control file has been read by then.
+    unsafe { pg_sys::GetSystemIdentifier() }
+}
+
+/// Returns the process id of the postmaster that has started this process, or is it.
+pub fn postmaster_pid() -> i32 {
+    // SAFETY: a variable that the postmaster sets before it starts any process; read by value.
+    unsafe { pg_sys::PostmasterPid }
+}
+
 /// Returns the setting `cluster_name`, which is empty if nothing was given.
 pub fn cluster_name() -> String {
     // SAFETY: reads a setting of this process, which is set at the start only; a text or null.

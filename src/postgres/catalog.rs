@@ -141,6 +141,7 @@ static LISTENS: Local<bool> = Local::new(false);
 /// | relcache | syscache | end of the process | |
 /// |---|---|---|---|
 /// | 0 | 2 | 0 | a process that has planned a condition on an id's time: here |
+/// | 0 | 0 | 1 | the postmaster of a server that leases its number: `shared/page/file.rs` |
 /// | 0 | 0 | 0 | any other process, whether it draws, reads, converts, replicates or not |
 ///
 /// Changes of `pg_class` report all tables and indexes that are created and dropped, tables that

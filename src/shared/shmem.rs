@@ -339,12 +339,18 @@ pub fn keep(made_for: u64, kept: &Kept) -> Result<(), PageError> {
 }
 
 fn write_page(
-    write: impl FnOnce(&page::OwnPage, u64) -> Result<Written, PageFailure<std::io::Error>>,
+    write: impl Fn(&page::OwnPage, u64) -> Result<Written, PageFailure<std::io::Error>>,
 ) -> Result<(), PageError> {
     let Some((page, shared)) = page::own().zip(shared()) else { return Ok(()) };
     // The lock keeps processes apart, and the file's pages are in memory, so that it is held for
-    // some microseconds.
-    if shared.life.change(|life| write(&page, *life))? == Written::Broken && is_due(Topic::PageBroken, HOUR_MS) {
+    // some microseconds. What remains of an earlier postmaster's processes knows another lock.
+    let written: Written = page::patiently(|| {
+        shared.life.change(|life| -> Result<_, PageError> {
+            let Some(_lock) = page.lock()? else { return Ok(None) };
+            Ok(Some(write(&page, *life)?))
+        })
+    })?;
+    if written == Written::Broken && is_due(Topic::PageBroken, HOUR_MS) {
         texts::page_is_broken().report(PgLogLevel::WARNING);
     }
     Ok(())
@@ -355,36 +361,45 @@ const HOUR_MS: i64 = 3_600_000;
 /// Returns a hash of what the page is for. Another registry, or another fleet, knows nothing of the
 /// lease.
 pub fn made_for() -> u64 {
+    made_for_page(page::own().and_then(|page| page.belongs_to()))
+}
+
+fn made_for_page(belongs_to: Option<u64>) -> u64 {
     let values = guc::running();
     let mut hasher = DefaultHasher::new();
     (values.layout.map(|layout| layout.fingerprint()), values.datacenter_id, values.backup_worker).hash(&mut hasher);
-    (guc::registry(), guc::fleet()).hash(&mut hasher);
+    (guc::registry(), guc::fleet(), belongs_to).hash(&mut hasher);
     hasher.finish()
 }
 
-/// Begins a life: it goes on from the page after a crash, and makes the page at the start. Returns
-/// its number, and how it goes on.
+/// Begins a life: it goes on from the page of the one before, and makes the page if there is none.
+/// Returns its number, and how it goes on.
 fn begin_life() -> (u64, Option<Beginning>) {
     let life = backend::random_bits();
     if !guc::running().has_registry || !can_lease() {
         return (life, None);
     }
     let (now_ms, max_borrow_ms) = (WallClock.now_ms(), guc::max_borrow_ms());
-    let next = NextLife { made_for: made_for(), life, now_ms, max_borrow_ms };
+    let next = |belongs_to| NextLife { made_for: made_for_page(belongs_to), life, now_ms, max_borrow_ms };
+    let is_first = MEMORY.get().is_none();
     let begun = match page::own() {
-        Some(page) => record::begin(&page, &next).map(Some),
-        None if MEMORY.get().is_none() => page::make(&next).map(|()| None),
+        Some(page) => page.begin_again(next),
+        None if is_first => page::begin_in_file(next).or_else(|error| {
+            texts::no_file(&error).report(PgLogLevel::WARNING);
+            page::begin_in_memory(next)
+        }),
         // An earlier life of this postmaster could make none, or has lost it.
         None => return (life, None),
     };
+    let event = if is_first { "restart" } else { "crash" };
     match begun {
-        Ok(None) | Ok(Some(Err(Void::NoLease))) => (life, None),
+        Ok(None | Some(Err(Void::NoLease))) => (life, None),
         Ok(Some(Err(void))) => {
-            texts::begins_anew(&void).report(PgLogLevel::LOG);
+            texts::begins_anew(event, &void).report(PgLogLevel::LOG);
             (life, None)
         }
         Ok(Some(Ok(beginning))) => {
-            texts::goes_on(&beginning).report(PgLogLevel::LOG);
+            texts::goes_on(event, &beginning).report(PgLogLevel::LOG);
             (life, Some(beginning))
         }
         Err(error) => {

@@ -22,10 +22,25 @@
 //! - What a call is to do is written before the call (`LeasingServer::saves`). So the registry
 //!   knows nothing of the holder that the page lacks, and a lease that is to be given back is not
 //!   in the page any more.
-//! - There is one record, and no second copy: an older one would be a rollback of the holder.
+//! - There is one record, and no second copy: an older one would be a rollback of the holder. What
+//!   a page is for holds where it lies, so that a copy elsewhere is void.
 //!
-//! A page that is broken stays so for as long as the life that has broken it: the life goes on
-//! without a page, and the next one leases another number.
+//! # A page that outlives its processes
+//!
+//! Where a page outlives a whole server, two **locks** guard it. Each belongs to one process, and
+//! ends with it.
+//!
+//! - The **postmaster's**: a postmaster takes it at its start, before it begins a life, and keeps
+//!   it until it ends. So no life begins on the page of a server that runs.
+//! - The **writer's**: a process has it from a read of the page to the write that follows. So a
+//!   ceiling that an **orphan** raises, a process of a postmaster that was killed, is either seen
+//!   by the next life, or the orphan sees that life, and is fenced. Until then it draws up to the
+//!   ceiling.
+//!
+//! A page that is broken stays so for as long as the life that finds it so. As long as that life's
+//! postmaster has its lock, nobody else has begun, so the life goes on without a page, and the next
+//! one leases another number. Without that postmaster, another life may have begun, and the process
+//! counts as fenced ([`PageStore::is_own`]).
 //!
 //! The page must never be mapped, so that no stray write reaches it. Where it lies, its
 //! [`PageStore`] says.
@@ -69,10 +84,17 @@ const CHECKSUM_AT: usize = (8 + Page::LENGTH).next_multiple_of(8);
 /// How many bytes a page has.
 pub const PAGE_BYTES: usize = CHECKSUM_AT + 8;
 
-/// Where a page lies. One process at a time calls it.
+/// Where a page lies. One process at a time calls it, with the writer's lock.
 pub trait PageStore {
     /// What can go wrong.
     type Error;
+
+    /// Whether only this server's lives can have begun here since this process started: its
+    /// postmaster runs and has its lock.
+    ///
+    /// # Errors
+    /// The store's.
+    fn is_own(&self) -> Result<bool, Self::Error>;
 
     /// Reads the whole page.
     ///
@@ -92,7 +114,7 @@ pub trait PageStore {
 pub enum PageFailure<E> {
     /// Its store has failed.
     Store(E),
-    /// A later life has taken it.
+    /// A later life has taken it, or may have.
     Fenced,
 }
 
@@ -191,6 +213,7 @@ impl Page {
 }
 
 /// Begins a life, and gives it the page. Returns how it goes on from there, or why it begins anew.
+/// Where the page outlives its processes, the caller has the postmaster's lock.
 ///
 /// # Errors
 /// The store's. The life then has no page, and begins anew.
@@ -230,12 +253,20 @@ pub fn keep<S: PageStore>(store: &S, life: u64, made_for: u64, kept: &Kept) -> R
     change(store, life, |page| (page.made_for, page.kept) = (made_for, Some(*kept)))
 }
 
+/// Whether another life would go on from a page, if its lease is not over by then.
+pub fn has_lease(bytes: &[u8; PAGE_BYTES]) -> bool {
+    Page::decode(bytes).and_then(|page| page.kept?.holder.goes_on(page.ceiling_ms)).is_some()
+}
+
 fn change<S: PageStore>(
     store: &S,
     life: u64,
     change: impl FnOnce(&mut Page),
 ) -> Result<Written, PageFailure<S::Error>> {
-    let Some(mut page) = Page::decode(&store.read().map_err(PageFailure::Store)?) else { return Ok(Written::Broken) };
+    let Some(mut page) = Page::decode(&store.read().map_err(PageFailure::Store)?) else {
+        let is_own = store.is_own().map_err(PageFailure::Store)?;
+        return if is_own { Ok(Written::Broken) } else { Err(PageFailure::Fenced) };
+    };
     if page.life != life {
         return Err(PageFailure::Fenced);
     }
@@ -265,14 +296,19 @@ mod tests {
     const NOW_MS: i64 = 1_800_000_000_000;
     const NEXT: NextLife = NextLife { made_for: 7, life: 2, now_ms: NOW_MS, max_borrow_ms: 250 };
 
-    /// A page that may be out of reach.
+    /// A page that may be out of reach, and whose server may be gone.
     struct Fake {
         bytes: Cell<[u8; PAGE_BYTES]>,
         is_gone: Cell<bool>,
+        is_orphan: Cell<bool>,
     }
 
     impl PageStore for Fake {
         type Error = ();
+
+        fn is_own(&self) -> Result<bool, ()> {
+            Ok(!self.is_orphan.get())
+        }
 
         fn read(&self) -> Result<[u8; PAGE_BYTES], ()> {
             if self.is_gone.get() { Err(()) } else { Ok(self.bytes.get()) }
@@ -285,7 +321,8 @@ mod tests {
 
     /// A page whose first life, number 1, holds a lease up to `until_ms`.
     fn page(until_ms: i64) -> (Fake, Kept) {
-        let fake = Fake { bytes: Cell::new([0; PAGE_BYTES]), is_gone: Cell::new(false) };
+        let [is_gone, is_orphan] = [false; 2].map(Cell::new);
+        let fake = Fake { bytes: Cell::new([0; PAGE_BYTES]), is_gone, is_orphan };
         assert_eq!(make(&fake, &NextLife { life: 1, ..NEXT }), Ok(()));
         let kept = Kept { holder: Holder::drawing_until(until_ms), secret: 9 };
         assert_eq!(keep(&fake, 1, 7, &kept), Ok(Written::Yes));
@@ -363,8 +400,21 @@ mod tests {
         fake.bytes.set(bytes);
         assert_eq!(raise_ceiling(&fake, 1, NOW_MS + 9000), Ok(Written::Broken));
         assert_eq!(keep(&fake, 1, 7, &kept), Ok(Written::Broken));
+        // Another life may have begun since the postmaster has ended.
+        fake.is_orphan.set(true);
+        assert_eq!(raise_ceiling(&fake, 1, NOW_MS + 9000), Err(PageFailure::Fenced));
+        assert_eq!(keep(&fake, 1, 7, &kept), Err(PageFailure::Fenced));
         assert_eq!(begin(&fake, &NEXT), Ok(Err(Void::Broken)));
         assert_eq!(keep(&fake, 2, 7, &kept), Ok(Written::Yes));
+    }
+
+    #[test]
+    fn a_page_without_a_lease_is_of_no_use() {
+        let (fake, _) = page(NOW_MS + 5000);
+        assert!(has_lease(&fake.bytes.get()));
+        make(&fake, &NEXT).unwrap();
+        assert!(!has_lease(&fake.bytes.get()));
+        assert!(!has_lease(&[0; PAGE_BYTES]));
     }
 
     #[test]

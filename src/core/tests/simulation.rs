@@ -121,7 +121,7 @@ const EVENTS: [&str; 23] = [
 ];
 
 /// What must happen often in the histories of a fleet.
-const FLEET_EVENTS: [&str; 51] = [
+const FLEET_EVENTS: [&str; 55] = [
     "acquired",
     "adopted",
     "answer lost",
@@ -155,7 +155,10 @@ const FLEET_EVENTS: [&str; 51] = [
     "older",
     "opened",
     "operator ends",
+    "orphan fenced",
+    "orphans",
     "page broken",
+    "page broken meanwhile",
     "page is void",
     "page lost",
     "page older",
@@ -168,6 +171,7 @@ const FLEET_EVENTS: [&str; 51] = [
     "registry is restored",
     "reserved",
     "reset",
+    "restart with page",
     "restored",
     "server cut off",
     "settings reset",
@@ -388,6 +392,11 @@ fn two_servers_draw_the_same_id_without_any_one_of_the_rules() {
         (Lie::NoFence, &[Guarantee::Alone]),
         (Lie::OtherSecret, &[Guarantee::Alone]),
         (Lie::EntersEarly, &[Guarantee::Bounded]),
+        (Lie::OrphansPublish, RULES),
+        (Lie::NoWriterLock, RULES),
+        (Lie::CopiedPage, RULES),
+        (Lie::BrokenIsOwn, RULES),
+        (Lie::NoPostmasterLock, &[Guarantee::Alone]),
     ] {
         assert_breaks(Story::Fleet(None), lie, guarantees);
     }

@@ -13,7 +13,7 @@ use crate::drawing::Draw;
 use crate::installation::Installation;
 use crate::outcome::wait_until;
 use crate::scratch;
-use crate::server::{Builder, Server, run};
+use crate::server::{Builder, Server, copy, run};
 
 /// The file whose presence makes a server a standby.
 const STANDBY: &str = "standby.signal";
@@ -92,6 +92,19 @@ impl Server {
         let files = Files::new();
         run(self.client("pg_basebackup").args(["--checkpoint=fast", "--no-sync", "--pgdata"]).arg(files.data_dir()));
         Backup { files: Arc::new(files), settings }
+    }
+
+    /// Copies the data directory file by file, as a storage system does, and describes a server
+    /// that starts with the copy, as a separate primary. The server may run.
+    #[must_use]
+    pub fn copied_files(&self) -> Builder {
+        let paused = self.is_running().then(|| self.pause());
+        let files = Files::new();
+        copy(&self.data_dir(), &files.data_dir());
+        drop(paused);
+        // It names the postmaster of this server.
+        let _ = fs::remove_file(files.data_dir().join("postmaster.pid"));
+        Builder::copy_of(&Arc::new(files), self.settings(), None)
     }
 
     /// Takes a base backup, and describes a standby of this server that starts with it.

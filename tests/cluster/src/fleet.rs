@@ -92,8 +92,8 @@ impl Fleet {
         );
         let Some(row) = session.query_opt(&sql, &[]).expect("the view is there") else { return };
         let (from_ms, until_ms): (i64, i64) = (row.get(1), row.get(2));
-        // One postmaster, whose lives of shared memory go on with a lease, and one of its leases.
-        let life = session.value("md5(pg_postmaster_start_time() || current_setting('data_directory'))");
+        // One directory, whose lives go on with a lease, and one of its leases.
+        let life = session.value("md5(current_setting('data_directory'))");
         let holder = u128::from_str_radix(&life, 16).expect("md5 is a number") ^ u128::from(from_ms.cast_unsigned());
         self.oracle
             .try_accept(number(row.get(0)), holder, from_ms, until_ms)

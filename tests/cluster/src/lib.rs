@@ -77,7 +77,7 @@ pub use operator::Operated;
 pub use outcome::{Ends, skip, wait_until};
 pub use patroni::{Patroni, has_patroni};
 pub use plans::plan;
-pub use pods::{Container, Pod, Volume, can_isolate};
+pub use pods::{Container, Memory, Pod, Volume, can_isolate};
 pub use pooler::{PgBouncer, PoolMode, has_pgbouncer};
 pub use refusal::{Refusal, refused};
 pub use registry::{Member, Oracle};

@@ -16,6 +16,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, geteuid};
 use postgres::{Client, NoTls};
 
+use crate::disk;
 use crate::installation::Installation;
 use crate::outcome::wait_until;
 use crate::scratch;
@@ -139,6 +140,43 @@ impl Drop for Volume {
     }
 }
 
+/// A pod's memory, which outlives its containers: what they have as `/dev/shm`.
+#[derive(Debug)]
+pub struct Memory(PathBuf);
+
+impl Memory {
+    /// Makes an empty one, for a pod that root can start.
+    ///
+    /// # Panics
+    ///
+    /// Panics if that fails.
+    #[must_use]
+    pub fn new() -> Self {
+        let directory = scratch::new_directory();
+        run(Command::new("mount").args(["-t", "tmpfs", "-o", "mode=1777", "shm"]).arg(&directory));
+        Self(directory)
+    }
+
+    /// Returns where it is, and its place in a container.
+    #[must_use]
+    pub fn mount(&self) -> (PathBuf, String) {
+        (self.0.clone(), "/dev/shm".to_owned())
+    }
+}
+
+impl Default for Memory {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        disk::unmount(&self.0);
+        let _ = fs::remove_dir(&self.0);
+    }
+}
+
 /// What a pod is started with.
 #[derive(Clone, Debug)]
 pub struct Container {
@@ -219,12 +257,12 @@ impl Container {
         let mut command = Command::new("unshare");
         command.args(["--mount", "--pid", "--ipc", "--uts", "--fork", "--kill-child", "sh", "-c", CONTAINER, "pod"]);
         command.arg(&self.name).arg(USER).arg(directory.join("root")).current_dir(&directory);
-        // This process's directory, in case that it is below /var.
-        command.arg(scratch::directory()).arg(scratch::directory());
-        command.arg(directory.join("run")).arg(SOCKET).arg(&volume.0).arg(&self.volume);
         for (from, to) in &self.mounts {
             command.arg(from).arg(to);
         }
+        // This process's directory, in case that it is below /var or a memory.
+        command.arg(scratch::directory()).arg(scratch::directory());
+        command.arg(directory.join("run")).arg(SOCKET).arg(&volume.0).arg(&self.volume);
         let path = format!(
             "PATH={}:{}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin",
             bin.display(),

@@ -41,8 +41,10 @@ for server in */; do
         }
     # What a server that was killed has left behind: server.rs says where its number stands.
     ipcrm -m "$(awk 'NR == 7 { print $2 }' "$server/data/postmaster.pid")"
-    # A small disk; fails on every other server.
-    umount "$server/data"
+    # The page of its lease.
+    rm -f /dev/shm/snowflake_id.*."$(stat -c %d.%i "$server/data")"
+    # A small disk, or a memory; fails on every other server.
+    umount "$server/data" || umount "$server"
     # A program that was just starting may still write.
     tries=0
     until rm -rf "$server" || [ $((tries += 1)) -ge 50 ]; do sleep 0.1; done

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, fchown, symlink};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, fchown, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
@@ -574,6 +574,28 @@ impl Server {
     ///
     /// As [`Server::try_start_again`].
     pub fn try_start_again_with(&self, options: &[&str]) -> Result<(), StartFailure> {
+        self.try_start_by(&[], options)
+    }
+
+    /// Starts the server beside the processes that [`Server::leave_orphan`] has left, which
+    /// PostgreSQL refuses where it can see their memory. Needs [`can_isolate`](crate::can_isolate).
+    ///
+    /// # Panics
+    ///
+    /// Panics with the server's log if it does not start.
+    #[track_caller]
+    pub fn start_beside_orphans(&self) {
+        // Goes with the last of them.
+        remove_shared_memory(&self.data_dir());
+        self.try_start_by(&["unshare", "--ipc", "--"], &[]).expect("the server starts");
+        // The number of the new one says nothing here.
+        let file = self.data_dir().join("postmaster.pid");
+        let lines = fs::read_to_string(&file).expect("the server is running");
+        let lines: Vec<_> = lines.lines().enumerate().map(|(at, line)| if at == 6 { "0 -1" } else { line }).collect();
+        fs::write(file, lines.join("\n") + "\n").expect("the data directory is writable");
+    }
+
+    fn try_start_by(&self, wrapper: &[&str], options: &[&str]) -> Result<(), StartFailure> {
         let mut postmaster = locked(&self.postmaster);
         assert!(postmaster.is_none(), "the server is already running");
         let log_start = self.log_length();
@@ -586,6 +608,13 @@ impl Server {
             Installation::get().command(self.bin.join("postgres"), &self.directory)
         };
         command.arg("-D").arg(self.data_dir()).args(options).envs(self.environment.iter().copied());
+        if let Some((program, arguments)) = wrapper.split_first() {
+            let mut wrapped = Command::new(program);
+            wrapped.args(arguments).arg(command.get_program()).args(command.get_args());
+            wrapped.env_clear().current_dir(&self.directory);
+            wrapped.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+            command = wrapped;
+        }
         let mut child = spawn(&mut command, &self.directory);
         let failure = |status| StartFailure { status, log: self.log_since(log_start) };
         let deadline = Instant::now() + PATIENCE;
@@ -706,6 +735,31 @@ impl Server {
         let children = stop_and_list(pid_of(&postmaster));
         end(&mut postmaster, Signal::SIGKILL);
         wait_until("the end of the server's processes", || children.iter().all(|&child| is_gone(child)));
+    }
+
+    /// Stops a process of the server with SIGSTOP, kills the postmaster alone with SIGKILL, and
+    /// returns when all other processes have noticed and are gone. The process goes on when the
+    /// result is dropped.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the process is not one of this server's.
+    #[must_use]
+    pub fn leave_orphan(&self, pid: i32) -> Paused {
+        let orphan = self.pause_process(pid);
+        let mut postmaster = locked(&self.postmaster).take().expect("the server is running");
+        let mut children = stop_and_list(pid_of(&postmaster));
+        children.retain(|child| child.as_raw() != pid);
+        end(&mut postmaster, Signal::SIGKILL);
+        wait_until("the end of the server's processes", || children.iter().all(|&child| is_gone(child)));
+        orphan
+    }
+
+    /// Returns the file in the machine's memory from which the next start goes on with the lease,
+    /// if it is there.
+    #[must_use]
+    pub fn page(&self) -> Option<PathBuf> {
+        page_of(&self.data_dir())
     }
 
     /// Kills one process of the server with SIGKILL, such as the one that `pg_backend_pid()` names.
@@ -862,11 +916,23 @@ impl Drop for Server {
             end(&mut child, Signal::SIGQUIT);
         }
         remove_shared_memory(&self.data_dir());
+        if let Some(page) = self.page() {
+            let _ = fs::remove_file(page);
+        }
         if self.has_disk {
             disk::unmount(&self.data_dir());
         }
         let _ = fs::remove_dir_all(&self.directory);
     }
+}
+
+/// Returns the file of a lease's page, whose name ends with the data directory's device and inode.
+fn page_of(data_dir: &Path) -> Option<PathBuf> {
+    let directory = fs::metadata(data_dir).ok()?;
+    let end = format!(".{}.{}", directory.dev(), directory.ino());
+    let is_page = |name: &str| name.starts_with("snowflake_id.") && name.ends_with(&end);
+    let files = fs::read_dir("/dev/shm").ok()?.flatten().map(|entry| entry.path());
+    files.into_iter().find(|file| file.file_name().and_then(|name| name.to_str()).is_some_and(is_page))
 }
 
 /// Makes a data directory at the first call. Every server starts with a copy of it.

@@ -31,8 +31,20 @@ fn without_a_mark_that_runs_ahead_ids_come_twice_and_the_tests_see_it() {
     a_life_that_goes_on_draws_again_what_the_one_before_has_drawn();
 }
 
-/// Does what `a_member_whose_backend_is_killed_goes_on_without_its_registry` in `lives.rs` does.
+/// Does what `a_member_whose_backend_is_killed_goes_on_without_its_registry` in `lives.rs` does,
+/// and `a_member_that_is_killed_or_stopped_goes_on_without_its_registry` in `restarts.rs`.
 fn a_life_that_goes_on_draws_again_what_the_one_before_has_drawn() {
+    a_life_after(|server| {
+        server.kill_backend(server.connect().pid());
+        server.wait_until_ready();
+    });
+    a_life_after(|server| {
+        server.crash();
+        server.start_again();
+    });
+}
+
+fn a_life_after(ends: fn(&Server)) {
     let fleet = Fleet::start();
     let layout = "time:41 worker:10 sequence:2 unit:1ms epoch:2025-01-01T00:00:00Z";
     let server = fleet.member().set("layout", layout).set("max_borrow", "30s").start_with_extension();
@@ -49,9 +61,7 @@ fn a_life_that_goes_on_draws_again_what_the_one_before_has_drawn() {
             .collect::<BTreeSet<_>>()
     };
     let before = draw("postgres");
-    let mut session = server.connect();
-    server.kill_backend(session.pid());
-    server.wait_until_ready();
+    ends(&server);
     assert_eq!(server.connect().wait_for_lease(), worker);
     // With a ceiling, both databases would go on above all that was drawn.
     let after = draw("other");

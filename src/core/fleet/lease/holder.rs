@@ -445,6 +445,8 @@ impl<'a, S: LeasingServer> Leasing<'a, S> {
         let reached_ms = self.leave(own).map_err(ended::<S>)?;
         self.plan_return(own, reached_ms);
         (self.holder.next, self.holder.proposal) = (None, None);
+        // Even if nothing is sent, the next life must not go on with it.
+        self.call().map_err(ended::<S>)?;
         let mut rounds = 0..MOST_ROUNDS;
         while let Some(asked) = self.holder.first_proposal() {
             rounds.next().ok_or(Failure::Contended)?;

@@ -9,7 +9,7 @@ use snowflake_core::fleet::lease::Holder;
 use snowflake_core::id::identity::LaneName;
 
 use crate::log::{Contents, Id, Log, Record};
-use crate::server::{Config, MOST_DATABASES, OwnPage, Server, Shared};
+use crate::server::{Config, MOST_DATABASES, Server, Shared};
 use crate::session::Session;
 use crate::world::World;
 
@@ -26,7 +26,8 @@ impl World {
         copy.elsewhere.set(original.shared().elsewhere);
         let life = original.shared().life;
         *copy.shared.borrow_mut() = Rc::new(Shared { life, ..self.new_memory(&copy) });
-        copy.page.0.set(original.page.0.get());
+        copy.page().bytes.set(original.page().bytes.get());
+        self.has_begun(&copy);
         copy
     }
 
@@ -52,7 +53,8 @@ impl World {
             seen: RefCell::new(seen),
             settled: std::array::from_fn(|_| Cell::default()),
             shared: RefCell::new(Rc::new(Shared::new(Generator::new(), false, false, Holder::new(0), 0))),
-            page: OwnPage::default(),
+            page: RefCell::default(),
+            is_orphan: Cell::default(),
             cut_off_until_ms: Cell::new(i64::MIN),
             offset_ms: Cell::new(offset_ms),
             stands_at_ms: Cell::new(None),
@@ -101,6 +103,7 @@ impl World {
         self.count("copy");
         let (config, offset_ms) = self.of_a_copy(original);
         self.add_server(copy, config, offset_ms, seen, None);
+        self.lie_about_copy(original);
     }
 
     /// Starts a standby, perhaps long before its promotion. Its shared memory is as old as that.

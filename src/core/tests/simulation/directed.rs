@@ -267,8 +267,6 @@ pub fn another_fleet_is_accepted_after_a_crash(lie: Option<Lie>) -> Course {
     server.shared().gone.set(true);
     let flushed = server.log.borrow().flushed();
     server.log.borrow_mut().crash(flushed);
-    // A page is for one registry.
-    server.page.0.take();
     server.elsewhere.set(true);
     world.start(&server);
     world.keep(&server);

@@ -336,7 +336,7 @@ impl World {
     pub fn copy_memory(&self, original: &Rc<Server>) {
         let shared = original.shared();
         let Some(fleet) = self.fleet.as_ref().filter(|_| shared.leases) else { return };
-        if original.is_standby() || self.is_restoring_any() {
+        if original.is_standby() || original.is_orphan.get() || self.is_restoring_any() {
             return;
         }
         let Ok(holder) = shared.holder.try_borrow().map(|holder| *holder) else { return };
@@ -396,6 +396,8 @@ impl World {
     /// draws.
     pub fn settle(&self) {
         let Some(fleet) = self.fleet.as_ref().filter(|_| self.right_clock && self.lie.is_none()) else { return };
+        let orphans: Vec<_> = self.servers.borrow().iter().filter(|server| server.is_orphan.get()).cloned().collect();
+        orphans.iter().for_each(|orphan| assert!(self.ends_as_orphan(orphan)));
         self.settles.set(true);
         fleet.late.borrow_mut().clear();
         self.settle_operators(fleet);

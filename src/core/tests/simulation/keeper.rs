@@ -465,12 +465,17 @@ impl Keeper<'_> {
 
     /// Notes that a holder never draws with leases that it has not entered and does not keep.
     pub fn drop_others(&self, holder: &Holder) {
+        // The next life, whose memory counts as the same, may have acquired them. And where a
+        // process ends while it enters what was kept, what comes after that is not shown.
+        let goes_on = self.shared.gone.get() && self.server.shared().memory == self.shared.memory;
+        let keeps_all = goes_on || self.server.is_orphan.get() || self.has_ended();
         let [held, next] =
             [holder.held().or(holder.kept()), holder.next()].map(|lease| lease.map(|lease| lease.holder));
         let is_kept = |known: &mut Known| {
             // A process may end before it reports that a lease was entered.
             known.is_entered |= Some(known.holder) == held;
-            known.memory != self.shared.memory || known.is_entered || known.is_copied || Some(known.holder) == next
+            let is_shown = known.is_entered || known.is_copied || Some(known.holder) == next;
+            keeps_all || known.memory != self.shared.memory || is_shown
         };
         self.fleet.known.borrow_mut().retain_mut(is_kept);
     }

@@ -180,6 +180,16 @@ pub enum Lie {
     LanesNotRaised,
     /// A life that goes on draws before the clock has reached where it begins.
     EntersEarly,
+    /// An orphan publishes a mark although the next life has the page.
+    OrphansPublish,
+    /// An orphan reads the page, and writes it after others have: no lock keeps them apart.
+    NoWriterLock,
+    /// A postmaster takes the page of a server that runs.
+    NoPostmasterLock,
+    /// A copy of a directory brings a copy of its page.
+    CopiedPage,
+    /// An orphan goes on without a page where that is broken.
+    BrokenIsOwn,
     /// A registry that was lost, and is made again, freezes nothing.
     LostUnfrozen,
     /// Leases are longer as soon as the fleet's limit is raised.

@@ -135,21 +135,39 @@ impl Shared {
 
 /// What no crash of a server loses, if the server has one: its page.
 #[derive(Debug, Default)]
-pub struct OwnPage(pub Cell<Option<[u8; PAGE_BYTES]>>);
+pub struct OwnPage {
+    pub bytes: Cell<Option<[u8; PAGE_BYTES]>>,
+    /// The life that began with it last. Others of its server may have had configured numbers.
+    pub life: RefCell<Option<Rc<Shared>>>,
+}
+
+/// A page, as one of a server's processes reaches it.
+pub struct ReachedPage {
+    pub page: Rc<OwnPage>,
+    /// Whether the process takes its postmaster for alive.
+    pub is_own: bool,
+    /// What it has read before other processes have written, for the lie that there is no lock.
+    pub stale: Option<[u8; PAGE_BYTES]>,
+}
 
 /// There is no page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NoPage;
 
-impl PageStore for OwnPage {
+impl PageStore for ReachedPage {
     type Error = NoPage;
 
+    fn is_own(&self) -> Result<bool, NoPage> {
+        Ok(self.is_own)
+    }
+
     fn read(&self) -> Result<[u8; PAGE_BYTES], NoPage> {
-        self.0.get().ok_or(NoPage)
+        let bytes = self.page.bytes.get().ok_or(NoPage)?;
+        Ok(self.stale.unwrap_or(bytes))
     }
 
     fn write(&self, bytes: &[u8; PAGE_BYTES]) -> Result<(), NoPage> {
-        self.0.set(Some(*bytes));
+        self.page.bytes.set(Some(*bytes));
         Ok(())
     }
 }
@@ -175,7 +193,11 @@ pub struct Server {
     /// or that the directory held when it was copied.
     pub settled: [Cell<Settled>; MOST_DATABASES],
     pub shared: RefCell<Rc<Shared>>,
-    pub page: OwnPage,
+    /// Its page, which it shares with the orphans that the postmaster before has left.
+    pub page: RefCell<Rc<OwnPage>>,
+    /// Whether its postmaster was killed, and another one runs on its directory: another server
+    /// here.
+    pub is_orphan: Cell<bool>,
     /// Until when it does not reach the registry, by the right time.
     pub cut_off_until_ms: Cell<i64>,
     /// How far its clock is from the right time.
@@ -204,6 +226,10 @@ impl Server {
 
     pub fn shared(&self) -> Rc<Shared> {
         self.shared.borrow().clone()
+    }
+
+    pub fn page(&self) -> Rc<OwnPage> {
+        self.page.borrow().clone()
     }
 
     pub fn is_standby(&self) -> bool {

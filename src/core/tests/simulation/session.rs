@@ -298,10 +298,14 @@ impl<'a> Session<'a> {
     }
 
     fn raise_ceiling_now(&self, mark_ms: i64) -> Result<(), Failure> {
-        match page::raise_ceiling(&self.server.page, self.shared.life, mark_ms) {
+        let page = self.world.reaches_page(&self.server);
+        match page::raise_ceiling(&page, self.shared.life, mark_ms) {
             Ok(_) | Err(PageFailure::Store(NoPage)) => Ok(()),
             // A later life has it.
-            Err(PageFailure::Fenced) => Err(Failure::Crashed),
+            Err(PageFailure::Fenced) => {
+                self.world.is_fenced(&self.server, &self.shared);
+                if self.world.lies(Lie::OrphansPublish) { Ok(()) } else { Err(Failure::Crashed) }
+            }
         }
     }
 

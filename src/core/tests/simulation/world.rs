@@ -94,7 +94,7 @@ const READERS: [Lie; 5] =
     [Lie::Uncovered, Lie::CoveredUnflushed, Lie::CoveredByOneCopy, Lie::CoveredByEitherLane, Lie::OwnWithoutNumbers];
 
 /// The lies about a page, which only crashes show.
-const PAGES: [Lie; 9] = [
+const PAGES: [Lie; 14] = [
     Lie::PublishedFirst,
     Lie::NoCeiling,
     Lie::ReturnsUnnoted,
@@ -104,6 +104,11 @@ const PAGES: [Lie; 9] = [
     Lie::NoFence,
     Lie::LanesNotRaised,
     Lie::EntersEarly,
+    Lie::OrphansPublish,
+    Lie::NoWriterLock,
+    Lie::NoPostmasterLock,
+    Lie::CopiedPage,
+    Lie::BrokenIsOwn,
 ];
 
 /// What a history is about.
@@ -586,6 +591,7 @@ impl World {
         }
         let leases = shared.leases;
         *server.shared.borrow_mut() = Rc::new(shared);
+        self.has_begun(server);
         self.tell(|| {
             format!("server {} starts at {now_ms}: {:?}, leases: {leases}", server.number, server.config.get())
         });
@@ -593,6 +599,9 @@ impl World {
 
     /// Crashes the server, or one of its backends; it recovers from its log.
     pub fn crash(&self, server: &Rc<Server>) {
+        if self.ends_as_orphan(server) || self.leaves_orphans(server) {
+            return;
+        }
         self.count(if self.is_during_a_call() { "crash within a statement" } else { "crash" });
         let before = server.shared();
         before.gone.set(true);
@@ -612,7 +621,7 @@ impl World {
         if self.random.one_in(2) {
             self.set_clock(server);
         }
-        self.page_at_crash(server);
+        self.page_at_start(server, "crash with page");
         self.start(server);
         if self.lies(Lie::BlocksSurvive) {
             self.blocks_survive(&before, server);
@@ -620,15 +629,15 @@ impl World {
         if self.crashes {
             // Where the life before ended, before the clock has gone on.
             self.keep(server);
-            self.draw(server);
+            if !server.is_standby() {
+                self.draw(server);
+            }
         }
     }
 
     /// Shuts the server down.
     pub fn stop(&self, server: &Rc<Server>) {
         server.shared().gone.set(true);
-        // A page is in the memory of one postmaster.
-        server.page.0.take();
         self.flush_all(server);
     }
 
@@ -636,6 +645,9 @@ impl World {
         self.give_back(server);
         if !self.has(server) {
             return; // It has died meanwhile.
+        }
+        if self.ends_as_orphan(server) {
+            return;
         }
         server.leases.set(self.any_leases());
         if self.two_fleets() {
@@ -646,6 +658,7 @@ impl World {
         if self.random.one_in(4) {
             self.set_clock(server);
         }
+        self.page_at_start(server, "restart with page");
         self.start(server);
     }
 

@@ -144,7 +144,8 @@ fn no_id_and_no_value_comes_twice_in_chaos() {
     }
 }
 
-/// Members crash about once a second, and their registry is away for half of the time. `MINUTES`
+/// Members crash about once a second, or are restarted, and their registry is away for half of the
+/// time. `MINUTES`
 /// says for how long (20 seconds by default).
 #[test]
 fn members_that_crash_again_and_again_repeat_no_id_and_refuse_no_draw() {
@@ -159,9 +160,12 @@ fn members_that_crash_again_and_again_repeat_no_id_and_refuse_no_draw() {
         disorder.extend(seen.disorder);
         refused.extend(seen.refused);
     }
-    let (kills, without) = (outcome.kills, outcome.kills_without_registry);
-    println!("{} ids, {kills} kills, {without} of them without the registry", ids.len());
-    assert!(ids.len() > 100 && kills > 5, "only {} ids and {kills} kills", ids.len());
+    let (kills, without, restarts) = (outcome.kills, outcome.kills_without_registry, outcome.restarts);
+    println!(
+        "{} ids, {kills} kills, {without} of them without the registry, and {restarts} of whole servers",
+        ids.len()
+    );
+    assert!(ids.len() > 100 && kills > 5 && restarts > 0, "only {} ids, {kills} kills, {restarts} restarts", ids.len());
     assert_eq!(refused, [] as [&str; 0], "draws that were refused");
     assert_eq!(disorder, [] as [&str; 0], "ids that are not above those before");
     assert_eq!(repeats(ids), [] as [i64; 0], "ids that came twice");

@@ -12,6 +12,7 @@ use cluster::{
 };
 use postgres::Client;
 use snowflake_core::id::layout::Layout;
+use std::fs;
 
 /// Returns the worker numbers in ids, each once.
 fn workers(ids: &[i64]) -> Vec<i64> {
@@ -67,9 +68,9 @@ fn a_restart_gets_the_same_number_again_and_goes_on_above_what_it_has_drawn() {
     assert_eq!(server.connect().wait_for_lease(), number);
 }
 
-/// What a backend's crash keeps: `lives.rs`.
+/// With its page, it goes on with its own number: `lives.rs`, `restarts.rs`.
 #[test]
-fn after_a_crash_of_the_whole_server_it_has_another_number_at_once() {
+fn after_a_crash_without_its_page_a_server_has_another_number_at_once() {
     let fleet = Fleet::start();
     let server = fleet.member().start_with_extension();
     let mut numbers = Vec::new();
@@ -78,10 +79,12 @@ fn after_a_crash_of_the_whole_server_it_has_another_number_at_once() {
         match crash {
             "server" => {
                 server.crash();
+                fs::remove_file(server.page().unwrap()).unwrap();
                 server.start_again();
             }
             "immediate stop" => {
                 server.stop(Shutdown::Immediate);
+                fs::remove_file(server.page().unwrap()).unwrap();
                 server.start_again();
             }
             _ => {}

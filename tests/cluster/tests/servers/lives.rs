@@ -2,7 +2,8 @@
 //! anew, and the member goes on with its lease, whether the registry is there or not. Real servers,
 //! a real registry, and real kills.
 //!
-//! What no crash may lose lies in a file without a name, which these tests find in `/proc`.
+//! What no crash may lose lies in a file, which these tests find in `/proc`. What a restart keeps
+//! is in `restarts.rs`.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -71,7 +72,10 @@ fn workers(layout: &str, ids: &[i64]) -> BTreeSet<i64> {
 fn page_of(pid: i32) -> Option<(i32, PathBuf)> {
     let files = fs::read_dir(format!("/proc/{pid}/fd")).expect("the process runs");
     let is_page = |file: &PathBuf| {
-        fs::read_link(file).is_ok_and(|name| name.to_string_lossy().starts_with("/memfd:snowflake_id lease"))
+        let name = fs::read_link(file).unwrap_or_default().to_string_lossy().into_owned();
+        // Not a file of a server, whose directory may be there, too.
+        let has_name = name.strip_prefix("/dev/shm/snowflake_id.").is_some_and(|rest| !rest.contains('/'));
+        has_name || name.starts_with("/memfd:snowflake_id lease")
     };
     let page = files.map(|file| file.unwrap().path()).find(is_page)?;
     Some((page.file_name().unwrap().to_str().unwrap().parse().unwrap(), page))
@@ -308,8 +312,12 @@ fn a_server_that_may_make_no_page_starts_and_leases_another_number_after_a_crash
     let server = member(&fleet, &[]);
     let Some(library) = server.compile_library("refuser") else { return };
     server.set_config("shared_preload_libraries", &format!("{}, snowflake_id", library.display()));
-    let length = server.log_length();
-    server.restart();
+    let (length, page) = (server.log_length(), server.page().expect("it has one"));
+    server.stop(Shutdown::Fast);
+    // Nor can there be a file.
+    fs::create_dir(&page).unwrap();
+    server.start_again();
+    fs::remove_dir(page).unwrap();
     let before = number(&server);
     assert!(page_of(server.postmaster_pid()).is_none());
     let mut all = draw(&server, DATABASES[0], 100);
@@ -370,43 +378,11 @@ fn programs_that_the_server_starts_do_not_inherit_the_page() {
     let mut session = server.connect();
     assert!(page_of(session.pid()).is_some());
     session.batch_execute("CREATE TABLE files (file text); COPY files FROM PROGRAM 'ls -l /proc/self/fd'").unwrap();
-    let has = "(SELECT count(*) FROM files WHERE file LIKE '%memfd:%')";
+    let has = "(SELECT count(*) FROM files WHERE file ~ 'memfd:|/dev/shm/snowflake_id[.0-9]+$')";
     assert_eq!(session.value(has), "0");
     // A server whose number is configured has none.
     let other = Server::drawing().start_with_extension();
     assert!(page_of(other.postmaster_pid()).is_none());
-}
-
-/// The page is gone with the postmaster, whether that was told to stop, was killed, or ends at a
-/// backend's crash.
-#[test]
-fn a_restart_without_the_registry_keeps_no_lease() {
-    let crash_ends = |server: &Server| {
-        server.set_config("restart_after_crash", "off");
-        server.reload();
-        server.kill_backend(server.connect().pid());
-        wait_until("the end of the server", || !server.is_running());
-        server.start_again();
-    };
-    for ends in [Server::restart, crash_ends, |server: &Server| {
-        server.crash();
-        server.start_again();
-    }] {
-        let fleet = Fleet::start();
-        let server = member(&fleet, &[]);
-        draw(&server, DATABASES[0], 1);
-        let worker = number(&server);
-        fleet.registry.stop(Shutdown::Immediate);
-        let length = server.log_length();
-        ends(&server);
-        let refusal = refused(server.connect().ids("SELECT snowflake_next()"));
-        assert_refused_as(&refusal, "58000", "this server has no worker number yet");
-        assert!(!server.log_since(length).contains("is kept, and leased until"));
-        fleet.registry.start_again();
-        server.reload();
-        // The number was not given back.
-        assert_ne!(number(&server), worker);
-    }
 }
 
 /// The worker alone is told to end while the registry does not answer. So it gives nothing back,

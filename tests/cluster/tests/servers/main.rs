@@ -88,6 +88,7 @@ mod registry;
 mod registry_etcd;
 mod registry_tags;
 mod regress;
+mod restarts;
 mod restore;
 mod scale;
 mod segments;

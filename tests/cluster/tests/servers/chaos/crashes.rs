@@ -1,5 +1,6 @@
-//! Members whose processes are killed about once a second, and nothing else is wrong with them. For
-//! half of the time their registry is away. Each goes on with its lease (`lives.rs`).
+//! Members whose processes are killed about once a second, and nothing else is wrong with them: one
+//! process, the postmaster, or all at once. Some are restarted cleanly, while their registry is
+//! away. It is for half of the time. Each goes on with its lease (`lives.rs`, `restarts.rs`).
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -24,6 +25,8 @@ pub struct Outcome {
     pub kills: usize,
     /// How many of them happened while the registry was away.
     pub kills_without_registry: usize,
+    /// How often a postmaster was killed, or stopped.
+    pub restarts: usize,
     /// Which member had which number at the beginning and at the end.
     pub numbers: Vec<[i64; 2]>,
     /// What the sessions of all members have seen.
@@ -52,7 +55,7 @@ pub fn run(time: Duration, seed: u64) -> Outcome {
             sessions
         })
         .collect();
-    let (start, mut kills, mut kills_without_registry) = (Instant::now(), 0, 0);
+    let (start, mut kills, mut kills_without_registry, mut restarts) = (Instant::now(), 0, 0, 0);
     while start.elapsed() < time {
         if kills % KILLS == 0 {
             if fleet.registry.is_running() && kills > 0 {
@@ -62,7 +65,12 @@ pub fn run(time: Duration, seed: u64) -> Outcome {
             }
         }
         let server = &members[random.below(MEMBERS)];
-        if kill(server, &mut random) {
+        let is_restart = random.below(4) == 0;
+        if is_restart {
+            restart(server, &mut random, fleet.registry.is_running());
+            restarts += 1;
+        }
+        if is_restart || kill(server, &mut random) {
             kills += 1;
             kills_without_registry += usize::from(!fleet.registry.is_running());
         }
@@ -76,7 +84,19 @@ pub fn run(time: Duration, seed: u64) -> Outcome {
     let numbers = members.iter().zip(numbers).map(|(server, before)| [before, server.connect().wait_for_lease()]);
     let numbers = numbers.collect();
     let seen = sessions.into_iter().map(Sessions::end).collect();
-    Outcome { kills, kills_without_registry, numbers, seen }
+    Outcome { kills, kills_without_registry, restarts, numbers, seen }
+}
+
+/// Ends a server, and starts it. A clean stop would give the number back to a registry that
+/// answers.
+fn restart(server: &Server, random: &mut Random, has_registry: bool) {
+    match random.below(if has_registry { 3 } else { 4 }) {
+        0 => server.crash(),
+        1 => server.kill_postmaster(),
+        2 => server.stop(Shutdown::Immediate),
+        _ => server.stop(Shutdown::Fast),
+    }
+    server.start_again();
 }
 
 /// Kills a process of a server. Returns false if there is none of the kind that was chosen.
