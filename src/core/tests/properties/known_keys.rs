@@ -221,7 +221,8 @@ fn holds(seed: u64, lie: Option<Lie>) -> bool {
             _ if !world.given.is_empty() => {
                 let (id, token) = &world.given[random.below(world.given.len())];
                 let (keys, _) = world.seen_by(number);
-                let keys = Keys::new(prefix, keys.iter().map(|(first_id, key)| (*first_id, key.as_slice()))).unwrap();
+                let keys = keys.iter().chain(&session.own).map(|(first_id, key)| (*first_id, key.as_slice()));
+                let keys = Keys::new(prefix, keys).unwrap();
                 let mut known = std::mem::take(&mut session.known);
                 let revealed =
                     known.reveal(token.as_bytes(), &prefix, &Seen { world: &world, session, number, reveals: true });
