@@ -8,8 +8,8 @@
 --
 -- The keys are read by a VOLATILE function, which sees what was committed before the call. The
 -- snapshot of a long statement would miss a key that conceals ids drawn since. A transaction with
--- one snapshot would miss it always, so there an id is refused if a later key may conceal it. Such a
--- key begins at least 5 s after its commit begins, of which the commit may take 4.
+-- one snapshot would miss it always, so there an id is refused if a later key may conceal it. Such
+-- a key begins at least 5 s after its commit begins, of which the commit may take 4.
 --
 -- The first key makes the table, so that nobody's dump or subscription has a table without a key.
 -- What others are granted on it by default is revoked. The functions that show or make keys run
@@ -410,7 +410,8 @@ END
 $keys$;
 
 -- PostgREST shows a column of such a domain as tokens, and reads tokens for it. It looks for the
--- casts, which PostgreSQL itself ignores.
+-- casts, which PostgreSQL itself ignores, and calls their functions. A function with the domain's
+-- name would cast a text of unknown type to bigint.
 CREATE OR REPLACE FUNCTION @extschema@.snowflake_public_domain(domain text, prefix text) RETURNS void
 LANGUAGE plpgsql VOLATILE STRICT PARALLEL UNSAFE AS $domain$
 DECLARE
@@ -419,6 +420,7 @@ DECLARE
     schema CONSTANT pg_catalog.text :=
         coalesce(parts[pg_catalog.cardinality(parts) OPERATOR(pg_catalog.-) 1], pg_catalog.current_schema());
     of_domain CONSTANT pg_catalog.text := pg_catalog.format('%I.%I', schema, name);
+    reader CONSTANT pg_catalog.text := pg_catalog.format('%I.%I', schema, pg_catalog.concat('read_', name));
     level CONSTANT pg_catalog.text := pg_catalog.current_setting('client_min_messages');
 BEGIN
     -- Refuses what is not a prefix.
@@ -427,14 +429,14 @@ BEGIN
     EXECUTE pg_catalog.format('CREATE FUNCTION %I.json(id %s) RETURNS pg_catalog.json STABLE STRICT PARALLEL SAFE LANGUAGE sql AS '
         '%L', schema, of_domain, pg_catalog.format('SELECT pg_catalog.to_json(%s.snowflake_conceal($1, %L::pg_catalog.text))', '@extschema@', prefix));
     EXECUTE pg_catalog.format('CREATE FUNCTION %s(token pg_catalog.json) RETURNS %s STABLE STRICT PARALLEL SAFE LANGUAGE sql AS '
-        '%L', of_domain, of_domain, pg_catalog.format('SELECT %s.snowflake_reveal($1 OPERATOR(pg_catalog.#>>) ''{}''::pg_catalog.text[], %L::pg_catalog.text, true)', '@extschema@', prefix));
+        '%L', reader, of_domain, pg_catalog.format('SELECT %s.snowflake_reveal($1 OPERATOR(pg_catalog.#>>) ''{}''::pg_catalog.text[], %L::pg_catalog.text, true)', '@extschema@', prefix));
     EXECUTE pg_catalog.format('CREATE FUNCTION %s(token pg_catalog.text) RETURNS %s STABLE STRICT PARALLEL SAFE LANGUAGE sql AS '
-        '%L', of_domain, of_domain, pg_catalog.format('SELECT %s.snowflake_reveal($1, %L::pg_catalog.text, false)', '@extschema@', prefix));
+        '%L', reader, of_domain, pg_catalog.format('SELECT %s.snowflake_reveal($1, %L::pg_catalog.text, false)', '@extschema@', prefix));
     -- Without three warnings that PostgreSQL ignores the casts.
     PERFORM pg_catalog.set_config('client_min_messages', 'error', true);
     EXECUTE pg_catalog.format('CREATE CAST (%s AS pg_catalog.json) WITH FUNCTION %I.json(%1$s) AS IMPLICIT', of_domain, schema);
-    EXECUTE pg_catalog.format('CREATE CAST (pg_catalog.json AS %1$s) WITH FUNCTION %1$s(pg_catalog.json) AS IMPLICIT', of_domain);
-    EXECUTE pg_catalog.format('CREATE CAST (pg_catalog.text AS %1$s) WITH FUNCTION %1$s(pg_catalog.text) AS IMPLICIT', of_domain);
+    EXECUTE pg_catalog.format('CREATE CAST (pg_catalog.json AS %s) WITH FUNCTION %s(pg_catalog.json) AS IMPLICIT', of_domain, reader);
+    EXECUTE pg_catalog.format('CREATE CAST (pg_catalog.text AS %s) WITH FUNCTION %s(pg_catalog.text) AS IMPLICIT', of_domain, reader);
     PERFORM pg_catalog.set_config('client_min_messages', level, true);
 END
 $domain$;

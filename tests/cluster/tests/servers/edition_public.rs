@@ -402,7 +402,8 @@ fn no_role_that_could_exchange_pgcryptos_functions_is_trusted(server: &Server, e
         [("postgres", [true, true]), (&owner, [false, true]), (&member, [false, true]), (&other, [false, false])]
     {
         // The extension is trusted, so a role that may create in the database can create it.
-        let create = "CREATE SCHEMA of_crypto; CREATE EXTENSION pgcrypto SCHEMA of_crypto";
+        let create = "CREATE SCHEMA of_crypto; CREATE EXTENSION pgcrypto SCHEMA of_crypto;
+                      GRANT USAGE ON SCHEMA of_crypto TO PUBLIC";
         session.batch_execute(&format!("SET ROLE {role}; {create}; RESET ROLE")).unwrap();
         assert_eq!(takes(&mut session), taken, "{role}");
         session.batch_execute("ALTER SCHEMA of_crypto OWNER TO postgres").unwrap();
@@ -756,7 +757,7 @@ fn dumps_and_copies_by_template_have_the_keys_and_no_role_reads_them_that_did_no
         ))
         .unwrap();
     session.batch_execute(EDITION).unwrap();
-    session.batch_execute("SELECT snowflake_install(worker_id => 5)").unwrap();
+    session.batch_execute("SELECT snowflake_install(worker_id => 5); GRANT USAGE ON SCHEMA edition TO other").unwrap();
     let dump = |user: &str, options: &[&str]| {
         let file = server.data_dir().with_file_name("dump.sql");
         let mut pg_dump = server.client("pg_dump");
