@@ -38,7 +38,7 @@
 //!   invalidation       what a session forgets, and when; what makes known marks wrong
 //!   next             * drawing: checks, the fast path, what is counted
 //!   dense            * drawing dense values: a tag's place, the fast path, waiting for a block
-//!   public           * which keys of public ids this session knows, and for how long
+//!   public           * what this session knows of the keys of public ids, and which it may make
 //!   layouts          * the layouts that this session uses
 //!   settled          * up to which id a reader misses nothing: refusals, one answer for a statement
 //!   prepared           what a prepared transaction has drawn, through restarts
@@ -92,7 +92,7 @@
 //! | How many of a process's few places for callbacks are taken? | `postgres/catalog.rs`: none, or two |
 //! | Why does a condition on the time use the primary key? | `time/pushdown.rs` |
 //! | What can an operator do with a fleet's registry? | `core/fleet/operate.rs`, and `operator/main.rs` for the program |
-//! | Can an id get another public id? | `ids/public.rs`, and `core/id/public.rs` for what a public id is |
+//! | Can an id get another public id? | `core/id/known_keys.rs`, and `core/id/public.rs` for what a public id is |
 //! | What does SQL offer? | `functions.rs`, and what it installs: `sql/snowflake_id--VERSION.sql` |
 //! | What does a word mean? | `docs/internals/glossary.md` |
 

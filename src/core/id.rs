@@ -5,6 +5,7 @@ pub mod computed;
 pub mod encoding;
 pub mod fnv;
 pub mod identity;
+pub mod known_keys;
 pub mod layout;
 pub mod parts;
 pub mod public;

@@ -36,6 +36,7 @@
 //!   parts              how an id is packed, read back and printed
 //!   layout             what the bits of an id mean
 //!   encoding           how an id is written as a short text
+//!   known_keys         which keys of public ids a session knows, and for how long
 //!   public             how an id is enciphered for readers outside
 //!   computed           between which limits a time is of which something is computed
 //!   spelling           which word a user meant, and how much of it an error repeats

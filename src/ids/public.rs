@@ -1,62 +1,27 @@
-//! Which keys of public ids this session knows, and for how long.
-//!
-//! A session reads the table of keys (`postgres/public_keys.rs`) at the first use in a transaction,
-//! and again:
-//!
-//! | for | because |
-//! |---|---|
-//! | an id whose time is more than [`CERTAIN_MS`] after the reading | another key may begin in between |
-//! | a text in the form of a token that no known key reads | a newer key may have made it |
-//! | the next use after a rollback, of a savepoint, too | what was read may be gone |
-//!
-//! **Each id has one token.** A new key begins [`AHEAD_MS`] after the clock, and its transaction is
-//! refused if it ends later than [`LEAST_AHEAD_MS`] before that. So a key that a session has not
-//! seen begins later than the ids that the session conceals without reading again. On a standby,
-//! the time of the last transaction replayed stands for the time of the reading. No message between
-//! sessions is needed, which a standby would not get.
-//!
-//! What is wiped when it goes: the keys as read, and the keys derived for at most [`MOST_PREFIXES`]
-//! prefixes.
+//! What a session knows of the keys of public ids, and which keys it may make. The rules are the
+//! core's (`core/id/known_keys.rs`), and the table is `postgres/public_keys.rs`.
 
 use parking_lot::Mutex;
 use snowflake_core::clock::Clock;
 use snowflake_core::id::bounds::Instant;
-use snowflake_core::id::public::{Keys, Prefix, Token};
+use snowflake_core::id::known_keys::{AHEAD_MS, CERTAIN_MS, KnownKeys, LEAST_AHEAD_MS, PublicKey, Table};
+use snowflake_core::id::public::{Prefix, Token};
 
 use crate::error::Error;
 use crate::ids::layouts;
 use crate::postgres::backend::{self, WallClock};
 use crate::postgres::local::Local;
-use crate::postgres::public_keys::{self, PublicKey};
+use crate::postgres::public_keys;
 use crate::postgres::text::{beginning, legible};
 use crate::shared::shmem;
-
-/// How far ahead of the clock, and of the last id, a new key begins.
-const AHEAD_MS: i64 = 10_000;
-
-/// How far ahead of the clock a new key begins when its transaction ends. The difference from
-/// [`CERTAIN_MS`] is the time that the commit may take, such as for a synchronous standby.
-const LEAST_AHEAD_MS: i64 = 5_000;
-
-/// For how long after the reading the ids' times may be without another one.
-const CERTAIN_MS: i64 = 1_000;
-
-/// The most prefixes for which the derived keys are kept.
-const MOST_PREFIXES: usize = 64;
 
 /// Before the first reading in a transaction.
 const NOT_READ: i64 = i64::MIN;
 
-/// The keys as read last, and those that were derived from them.
-struct Known {
-    keys: Vec<PublicKey>,
-    /// The one derived last at the end.
-    of_prefixes: Vec<Keys>,
-}
+static KNOWN: Mutex<KnownKeys> = Mutex::new(KnownKeys::new());
 
-static KNOWN: Mutex<Known> = Mutex::new(Known { keys: Vec::new(), of_prefixes: Vec::new() });
-
-/// The first id that this session conceals only after another reading.
+/// The first id that this session conceals only after another reading. Not in the mutex, because a
+/// transaction also ends where an error has left the process with the mutex locked.
 static CERTAIN_BEFORE: Local<i64> = Local::new(NOT_READ);
 
 /// The first ids of the keys that this transaction has made, and that must begin in time.
@@ -65,20 +30,35 @@ static MADE: Mutex<Vec<i64>> = Mutex::new(Vec::new());
 /// Whether there are such keys.
 static HAS_MADE: Local<bool> = Local::new(false);
 
+/// The table of keys, as this session sees it now.
+struct Stored;
+
+impl Table for Stored {
+    type Error = Error;
+
+    fn certain_before(&self) -> i64 {
+        CERTAIN_BEFORE.get()
+    }
+
+    fn read(&self) -> Result<Vec<PublicKey>, Error> {
+        // First the time, so that what is read is at least as new.
+        let certain_ms = backend::visible_until_ms(WallClock.now_ms()).saturating_add(CERTAIN_MS);
+        let certain_before = first_id_from(certain_ms);
+        let keys = public_keys::read()?;
+        // Not before, because an error leaves what was known.
+        CERTAIN_BEFORE.set(certain_before.unwrap_or(NOT_READ + 1));
+        Ok(keys)
+    }
+}
+
 /// Conceals an id.
 ///
 /// # Errors
 /// [`Error::PublicId`] for a prefix that is not one, [`Error::NoPublicKey`], and those of reading.
 pub fn conceal(id: i64, prefix: &[u8]) -> Result<Token, Error> {
+    let prefix = read_prefix(prefix)?;
     let mut known = KNOWN.lock();
-    if id < CERTAIN_BEFORE.get()
-        && let Some(token) = known.of(prefix)?.conceal(id)
-    {
-        return Ok(token);
-    }
-    known.read()?;
-    let of_prefix = known.of(prefix)?;
-    of_prefix.conceal(id).ok_or_else(|| Error::NoPublicKey(known.keys.iter().map(|(first_id, _)| *first_id).min()))
+    known.conceal(id, &prefix, &Stored)?.ok_or_else(|| Error::NoPublicKey(known.first_id()))
 }
 
 /// Returns the id of a token; `None` for any other text.
@@ -86,57 +66,15 @@ pub fn conceal(id: i64, prefix: &[u8]) -> Result<Token, Error> {
 /// # Errors
 /// [`Error::PublicId`] for a prefix that is not one, and those of reading.
 pub fn reveal(text: &[u8], prefix: &[u8]) -> Result<Option<i64>, Error> {
-    let mut known = KNOWN.lock();
-    if CERTAIN_BEFORE.get() != NOT_READ {
-        let of_prefix = known.of(prefix)?;
-        if !of_prefix.is_token(text) {
-            return Ok(None);
-        }
-        let found = of_prefix.reveal(text).filter(|id| *id < CERTAIN_BEFORE.get());
-        if found.is_some() {
-            return Ok(found);
-        }
-    }
-    known.read()?;
-    Ok(known.of(prefix)?.reveal(text))
+    let prefix = read_prefix(prefix)?;
+    KNOWN.lock().reveal(text, &prefix, &Stored)
 }
 
-impl Known {
-    /// Returns the keys for a prefix.
-    #[inline]
-    fn of(&mut self, prefix: &[u8]) -> Result<&Keys, Error> {
-        let found = self.of_prefixes.iter().rposition(|keys| keys.prefix().as_bytes() == prefix);
-        let place = match found {
-            Some(place) => place,
-            None => self.derive(prefix)?,
-        };
-        Ok(&self.of_prefixes[place])
-    }
-
-    #[cold]
-    fn derive(&mut self, prefix: &[u8]) -> Result<usize, Error> {
-        let prefix = Prefix::parse(&legible(beginning(prefix)))?;
-        let keys = Keys::new(prefix, self.keys.iter().map(|(first_id, key)| (*first_id, key.as_slice())))?;
-        if self.of_prefixes.len() == MOST_PREFIXES {
-            self.of_prefixes.remove(0);
-        }
-        self.of_prefixes.push(keys);
-        Ok(self.of_prefixes.len() - 1)
-    }
-
-    /// Reads the table.
-    #[cold]
-    fn read(&mut self) -> Result<(), Error> {
-        // First the time, so that what is read is at least as new.
-        let certain_ms = backend::visible_until_ms(WallClock.now_ms()).saturating_add(CERTAIN_MS);
-        let certain_before = first_id_from(certain_ms);
-        let keys = public_keys::read()?;
-        if keys != self.keys {
-            *self = Self { keys, of_prefixes: Vec::new() };
-        }
-        // Not before, because an error leaves what was known.
-        CERTAIN_BEFORE.set(certain_before.unwrap_or(NOT_READ + 1));
-        Ok(())
+#[inline]
+fn read_prefix(text: &[u8]) -> Result<Prefix, Error> {
+    match Prefix::of(text) {
+        Some(prefix) => Ok(prefix),
+        None => Ok(Prefix::parse(&legible(beginning(text)))?),
     }
 }
 

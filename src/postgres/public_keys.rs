@@ -11,14 +11,12 @@ use std::ffi::CStr;
 use std::ptr;
 
 use pgrx::pg_sys;
+use snowflake_core::id::known_keys::PublicKey;
 use zeroize::Zeroizing;
 
 use crate::postgres::catalog;
 
 const TABLE: &CStr = c"snowflake_public_keys";
-
-/// A key, with the first id that it conceals.
-pub type PublicKey = (i64, Zeroizing<Vec<u8>>);
 
 /// The columns that are read, by name and type. Others may lie around them.
 const FIRST_ID: (&CStr, pg_sys::Oid) = (c"first_id", pg_sys::INT8OID);

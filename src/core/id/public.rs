@@ -72,7 +72,8 @@ impl Prefix {
         Self::of(text.as_bytes()).ok_or_else(|| PublicIdError::Prefix(quoted(text)))
     }
 
-    fn of(text: &[u8]) -> Option<Self> {
+    /// Reads a prefix from bytes; `None` if it is not one.
+    pub fn of(text: &[u8]) -> Option<Self> {
         let is_prefix = text.len() <= LONGEST_PREFIX
             && text.iter().all(|byte| matches!(byte, b'a'..=b'z' | b'_'))
             && text.first().is_some_and(|byte| *byte != b'_')

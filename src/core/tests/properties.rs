@@ -8,6 +8,7 @@
 //! | Is a time within the limits of what is computed from it? | `computed.rs` |
 //! | Do the texts of ids? | `encodings.rs` |
 //! | Does each id have one token, and does no other text stand for an id? | `public.rs` |
+//! | Does it keep its token while keys are made? | `known_keys.rs` |
 //! | Do servers? | `draws.rs`, `js53.rs`, `identities.rs`, `first_sequences.rs` |
 //! | Does what the mark builds on? | `marks.rs` |
 //! | Do blocks of dense values? | `segments.rs` |
@@ -52,6 +53,8 @@ mod instants;
 #[path = "properties/js53.rs"]
 mod js53;
 mod kit;
+#[path = "properties/known_keys.rs"]
+mod known_keys;
 #[path = "properties/layouts.rs"]
 mod layouts;
 #[path = "properties/marks.rs"]
