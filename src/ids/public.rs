@@ -3,11 +3,13 @@
 
 use parking_lot::Mutex;
 use snowflake_core::clock::Clock;
+use snowflake_core::draw::published::MARK_AHEAD_MS;
 use snowflake_core::id::bounds::Instant;
 use snowflake_core::id::known_keys::{AHEAD_MS, CERTAIN_MS, KnownKeys, LEAST_AHEAD_MS, PublicKey, Table};
 use snowflake_core::id::public::{Prefix, Token};
 
 use crate::error::Error;
+use crate::ids::database_mark;
 use crate::ids::layouts;
 use crate::postgres::backend::{self, WallClock};
 use crate::postgres::local::Local;
@@ -85,26 +87,37 @@ fn first_id_from(ms: i64) -> Option<i64> {
     Some(layout.first_id_from(Instant { ms, later: false }).unwrap_or(i64::MAX))
 }
 
-/// Returns the first id that a new key may conceal: one that is ahead of the clock, and of what
-/// this server has drawn.
+/// Returns the first id that a new key may conceal: one that is ahead of the clock, and of what was
+/// drawn in this database.
 ///
 /// # Errors
-/// [`Error::Layout`] and [`Error::Id`] if the layout has no such id.
+/// [`Error::Layout`] and [`Error::Id`] if the layout has no such id, and those of reading the mark.
 pub fn first_id_of_new_key() -> Result<i64, Error> {
     let layout = layouts::configured()?;
     let last_ms = shmem::greatest_id().map(|id| layout.created_at_ms(id)).transpose()?;
-    let ms = last_ms.unwrap_or(i64::MIN).max(WallClock.now_ms()).saturating_add(AHEAD_MS);
+    // Where ids are drawn, the mark is this far ahead of them.
+    let marked_ms = mark_ms()?.saturating_sub(MARK_AHEAD_MS);
+    let ms = last_ms.unwrap_or(i64::MIN).max(marked_ms).max(WallClock.now_ms()).saturating_add(AHEAD_MS);
     Ok(layout.first_id_at(Some(Instant { ms, later: false }))?)
 }
 
-/// Whether a key that begins with this id begins too soon: sessions may not see it in time.
+/// Whether a key that begins with this id begins too soon: sessions may not see it in time, or the
+/// database may have such ids.
 ///
 /// # Errors
-/// [`Error::Layout`].
+/// [`Error::Layout`], and those of reading the mark.
 pub fn begins_too_soon(first_id: i64) -> Result<bool, Error> {
     let layout = layouts::configured()?;
-    let least = layout.first_id_from(Instant { ms: WallClock.now_ms() + LEAST_AHEAD_MS, later: false });
+    let ms = mark_ms()?.max(WallClock.now_ms() + LEAST_AHEAD_MS);
+    let least = layout.first_id_from(Instant { ms, later: false });
     Ok(least.is_none_or(|least| first_id < least) || shmem::greatest_id().is_some_and(|greatest| first_id <= greatest))
+}
+
+/// The mark of this session's database, up to which ids may have been drawn: before this start, or
+/// elsewhere, as `snowflake_advance()` is told. In milliseconds since 1970.
+fn mark_ms() -> Result<i64, Error> {
+    let marks = database_mark::stored()?.map(|stored| stored.marks_ms.into_iter().chain(stored.local_ms));
+    Ok(marks.into_iter().flatten().max().unwrap_or(0))
 }
 
 /// Notes that this transaction has made a key, which is to begin in time if `first_id` is given.

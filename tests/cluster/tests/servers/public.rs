@@ -409,6 +409,35 @@ fn a_late_commit_is_refused(changes: Changes) {
     execute(&mut session, "ROLLBACK");
 }
 
+/// Neither after an advance nor after a restart has this server drawn an id that is ahead.
+#[test]
+fn a_new_key_begins_after_ids_that_are_ahead_of_the_clock() {
+    let Some(server) = Server::drawing().start_frozen(noon()) else { return };
+    let mut session = server.connect();
+    new_key(&mut session, KEY);
+    let in_an_hour: i64 = session.value("SELECT snowflake_min(now() + '1 hour')").parse().unwrap();
+    let token = conceal(&mut session, in_an_hour);
+    execute(&mut session, "BEGIN");
+    new_key(&mut session, "");
+    assert!(newest_first_id(&mut session) < in_an_hour);
+    execute(&mut server.connect(), &format!("SELECT snowflake_advance({in_an_hour})"));
+    let refusal = refused(session.batch_execute("COMMIT"));
+    assert_refused_as(&refusal, "55000", "the transaction has kept a new key for too long");
+
+    for _ in 0..2 {
+        let refusal =
+            refused(session.simple_query(&format!("SELECT snowflake_new_public_key(first_id => {in_an_hour})")));
+        assert_refused_as(&refusal, "55000", &format!("ids from first_id {in_an_hour} on may have been concealed already"));
+        execute(&mut session, "BEGIN");
+        new_key(&mut session, "");
+        assert!(newest_first_id(&mut session) > in_an_hour);
+        assert_eq!(conceal(&mut session, in_an_hour), token);
+        execute(&mut session, "ROLLBACK");
+        server.restart_at(noon());
+        session = server.connect();
+    }
+}
+
 #[test]
 fn a_parallel_query_conceals_and_reveals() {
     let server = Server::drawing().start_with_extension();
@@ -572,6 +601,12 @@ fn a_table_that_another_role_has_made_is_not_read() {
         assert_eq!(refusal.sqlstate, "55000", "{change}");
         execute(&mut session, "ROLLBACK");
     }
+    // Nor is a view, whose rows are what it computes.
+    execute(
+        &mut session,
+        "ALTER TABLE snowflake_public_keys RENAME TO kept; CREATE VIEW snowflake_public_keys AS TABLE kept",
+    );
+    assert_eq!(refused(session.query("SELECT snowflake_conceal(1, 'ord')", &[])).sqlstate, "55000");
 }
 
 #[test]
