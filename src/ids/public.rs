@@ -3,7 +3,6 @@
 
 use parking_lot::Mutex;
 use snowflake_core::clock::Clock;
-use snowflake_core::draw::published::MARK_AHEAD_MS;
 use snowflake_core::id::bounds::Instant;
 use snowflake_core::id::known_keys::{AHEAD_MS, CERTAIN_MS, KnownKeys, LEAST_AHEAD_MS, PublicKey, Table};
 use snowflake_core::id::public::{Prefix, Token};
@@ -15,7 +14,6 @@ use crate::postgres::backend::{self, WallClock};
 use crate::postgres::local::Local;
 use crate::postgres::public_keys;
 use crate::postgres::text::{beginning, legible};
-use crate::shared::shmem;
 
 /// Before the first reading in a transaction.
 const NOT_READ: i64 = i64::MIN;
@@ -93,12 +91,8 @@ fn first_id_from(ms: i64) -> Option<i64> {
 /// # Errors
 /// [`Error::Layout`] and [`Error::Id`] if the layout has no such id, and those of reading the mark.
 pub fn first_id_of_new_key() -> Result<i64, Error> {
-    let layout = layouts::configured()?;
-    let last_ms = shmem::greatest_id().map(|id| layout.created_at_ms(id)).transpose()?;
-    // Where ids are drawn, the mark is this far ahead of them.
-    let marked_ms = mark_ms()?.saturating_sub(MARK_AHEAD_MS);
-    let ms = last_ms.unwrap_or(i64::MIN).max(marked_ms).max(WallClock.now_ms()).saturating_add(AHEAD_MS);
-    Ok(layout.first_id_at(Some(Instant { ms, later: false }))?)
+    let ms = mark_ms()?.max(WallClock.now_ms()).saturating_add(AHEAD_MS);
+    Ok(layouts::configured()?.first_id_at(Some(Instant { ms, later: false }))?)
 }
 
 /// Whether a key that begins with this id begins too soon: sessions may not see it in time, or the
@@ -107,14 +101,13 @@ pub fn first_id_of_new_key() -> Result<i64, Error> {
 /// # Errors
 /// [`Error::Layout`], and those of reading the mark.
 pub fn begins_too_soon(first_id: i64) -> Result<bool, Error> {
-    let layout = layouts::configured()?;
     let ms = mark_ms()?.max(WallClock.now_ms() + LEAST_AHEAD_MS);
-    let least = layout.first_id_from(Instant { ms, later: false });
-    Ok(least.is_none_or(|least| first_id < least) || shmem::greatest_id().is_some_and(|greatest| first_id <= greatest))
+    let least = layouts::configured()?.first_id_from(Instant { ms, later: false });
+    Ok(least.is_none_or(|least| first_id < least))
 }
 
-/// The mark of this session's database, up to which ids may have been drawn: before this start, or
-/// elsewhere, as `snowflake_advance()` is told. In milliseconds since 1970.
+/// The mark of this session's database. No id that was drawn is above it: not before this start, and
+/// not elsewhere, as far as `snowflake_advance()` was told. In milliseconds since 1970.
 fn mark_ms() -> Result<i64, Error> {
     let marks = database_mark::stored()?.map(|stored| stored.marks_ms.into_iter().chain(stored.local_ms));
     Ok(marks.into_iter().flatten().max().unwrap_or(0))
@@ -141,7 +134,8 @@ pub fn has_made_key() -> bool {
 /// [`Error::PublicKeyTooLate`], [`Error::PublicKeyPrepared`] and those of reading.
 pub fn check_made(is_prepared: bool) -> Result<(), Error> {
     let stored = public_keys::read()?;
-    let made = MADE.lock();
+    // Not locked any more, because reading the mark may end the process, and so the transaction.
+    let made = MADE.lock().clone();
     for (first_id, _) in stored.iter().filter(|(first_id, _)| made.contains(first_id)) {
         if is_prepared {
             return Err(Error::PublicKeyPrepared);

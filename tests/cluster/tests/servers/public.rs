@@ -249,7 +249,7 @@ fn each_id_keeps_its_token_when_new_keys_are_made() {
         let begins = newest_first_id(&mut session);
         // The id before the new key's first one still has the former key's token.
         tokens.push((begins - 1, conceal(&mut session, begins - 1)));
-        server.freeze_clock(noon() + turn * 11_000);
+        server.freeze_clock(noon() + turn * 12_000);
         let id = session.draw();
         assert!(id >= begins);
         tokens.push((id, conceal(&mut session, id)));
@@ -300,7 +300,7 @@ fn a_transaction_sees_a_new_key_before_it_begins() {
     }
     new_key(&mut maker, "");
     let begins = newest_first_id(&mut maker);
-    server.freeze_clock(noon() + 11_000);
+    server.freeze_clock(noon() + 12_000);
     let id = maker.draw();
     assert!(id >= begins);
     let token = conceal(&mut maker, id);
@@ -326,7 +326,7 @@ fn a_transaction_conceals_a_new_id_with_the_new_key() {
     conceal(&mut session, id);
     new_key(&mut maker, "");
     let begins = newest_first_id(&mut maker);
-    server.freeze_clock(noon() + 11_000);
+    server.freeze_clock(noon() + 12_000);
     for id in [begins, begins + 1, session.draw()] {
         assert_eq!(conceal(&mut session, id), conceal(&mut maker, id));
     }
