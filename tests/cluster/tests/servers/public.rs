@@ -427,7 +427,11 @@ fn a_new_key_begins_after_ids_that_are_ahead_of_the_clock() {
     for _ in 0..2 {
         let refusal =
             refused(session.simple_query(&format!("SELECT snowflake_new_public_key(first_id => {in_an_hour})")));
-        assert_refused_as(&refusal, "55000", &format!("ids from first_id {in_an_hour} on may have been concealed already"));
+        assert_refused_as(
+            &refusal,
+            "55000",
+            &format!("ids from first_id {in_an_hour} on may have been concealed already"),
+        );
         execute(&mut session, "BEGIN");
         new_key(&mut session, "");
         assert!(newest_first_id(&mut session) > in_an_hour);
