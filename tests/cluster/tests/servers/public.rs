@@ -412,8 +412,12 @@ fn a_late_commit_is_refused(changes: Changes) {
 /// Neither after an advance nor after a restart has this server drawn an id that is ahead.
 #[test]
 fn a_new_key_begins_after_ids_that_are_ahead_of_the_clock() {
+    ids_ahead_of_the_clock_keep_their_tokens(&[]);
+}
+
+fn ids_ahead_of_the_clock_keep_their_tokens(changes: Changes) {
     let Some(server) = Server::drawing().start_frozen(noon()) else { return };
-    let mut session = server.connect();
+    let mut session = changed(&server, changes);
     new_key(&mut session, KEY);
     let in_an_hour: i64 = session.value("SELECT snowflake_min(now() + '1 hour')").parse().unwrap();
     let token = conceal(&mut session, in_an_hour);
@@ -728,7 +732,7 @@ struct Lie {
     found_by: fn(Changes),
 }
 
-const LIES: [Lie; 12] = [
+const LIES: [Lie; 13] = [
     Lie {
         what: "the trigger is not ALWAYS",
         changes: &[("ENABLE ALWAYS TRIGGER", "ENABLE TRIGGER")],
@@ -771,6 +775,14 @@ const LIES: [Lie; 12] = [
         what: "a late commit is not refused",
         changes: &[("has_keys AND NOT is_for_all AND NOT coalesce(force, false));", "false);")],
         found_by: a_late_commit_is_refused,
+    },
+    Lie {
+        what: "a new key may begin before the last id",
+        changes: &[(
+            "snowflake_plan.first_id_of_new_key()",
+            "public.snowflake_min(clock_timestamp() + interval '10 s')",
+        )],
+        found_by: ids_ahead_of_the_clock_keep_their_tokens,
     },
     Lie {
         what: "default privileges stay",
