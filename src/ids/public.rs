@@ -106,8 +106,8 @@ pub fn begins_too_soon(first_id: i64) -> Result<bool, Error> {
     Ok(least.is_none_or(|least| first_id < least))
 }
 
-/// The mark of this session's database. No id that was drawn is above it: not before this start, and
-/// not elsewhere, as far as `snowflake_advance()` was told. In milliseconds since 1970.
+/// The mark of this session's database, in milliseconds since 1970. No id that was drawn is above
+/// it: not before this start, and not elsewhere, as far as `snowflake_advance()` was told.
 fn mark_ms() -> Result<i64, Error> {
     let marks = database_mark::stored()?.map(|stored| stored.marks_ms.into_iter().chain(stored.local_ms));
     Ok(marks.into_iter().flatten().max().unwrap_or(0))
