@@ -14,14 +14,13 @@
 //! the time of the last transaction replayed stands for the time of the reading. No message between
 //! sessions is needed, which a standby would not get. `tests/properties/known_keys.rs` tries it.
 //!
-//! What is wiped when it goes: the keys as read, and the keys derived for at most [`MOST_PREFIXES`]
-//! prefixes.
+//! What is wiped when it goes: the keys as read, and the keys derived for at most 64 prefixes.
 
 use zeroize::Zeroizing;
 
 use crate::id::public::{Keys, Prefix, PublicIdError, Token};
 
-/// How far ahead of the clock, and of the last id, a new key begins.
+/// How far ahead of the clock, and of the database's mark, a new key begins.
 pub const AHEAD_MS: i64 = 10_000;
 
 /// How far ahead of the clock a new key begins when its transaction ends. The difference from
