@@ -771,6 +771,39 @@ BEGIN
     END LOOP;
 END $$;
 
+-- Makes a foreign key of a partitioned table, as the caller, of that of a partition. PostgreSQL joins
+-- those of the partitions to it, which are checked.
+CREATE FUNCTION snowflake_plan.widen_join(relation regclass, name name, part regclass, part_name name) RETURNS void
+VOLATILE STRICT PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    EXECUTE (SELECT format('ALTER TABLE %s ADD CONSTRAINT %I %s', relation, name, pg_get_constraintdef(oid))
+             FROM pg_constraint WHERE conrelid = part AND conname = part_name);
+END $$;
+
+-- Refuses the way back after the switch while a value does not fit: the former column is NULL there.
+CREATE FUNCTION snowflake_plan.widen_fits(relation regclass) RETURNS void
+VOLATILE STRICT PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET row_security = off AS $$
+DECLARE
+    former name;
+    present name;
+    misfit bigint;
+BEGIN
+    FOR former, present IN
+        SELECT w.attname, n.attname
+        FROM pg_trigger
+             JOIN pg_attribute w ON w.attrelid = tgrelid AND w.attnum::text = substring(tgqual::text FROM ':varattno ([0-9]+) ')
+             JOIN pg_attribute n ON n.attrelid = tgrelid AND n.attnum::text = substring(tgqual::text FROM '.*:varattno ([0-9]+) ')
+        WHERE tgrelid = relation AND tgfoid = 'snowflake_plan.widen_keep()'::regprocedure AND w.atttypid <> 'bigint'::regtype
+    LOOP
+        EXECUTE format('SELECT %I FROM %s WHERE %I IS DISTINCT FROM %1$I LIMIT 1', present, relation, former) INTO misfit;
+        IF misfit IS NOT NULL THEN
+            RAISE EXCEPTION USING ERRCODE = 'numeric_value_out_of_range',
+                MESSAGE = format('value %s of column "%s" of table %s does not fit into the former column', misfit, present, relation),
+                HINT = 'Give its row, and all like it, a value that fits, or keep the new column.';
+        END IF;
+    END LOOP;
+END $$;
+
 -- Whether a trigger would fire for the fill's UPDATE, of the wide columns only, in a session of
 -- that replication role.
 CREATE FUNCTION snowflake_plan.widen_fires(trigger oid, role text) RETURNS boolean
@@ -876,7 +909,7 @@ BEGIN
     FROM pg_trigger
          JOIN pg_attribute w ON w.attrelid = tgrelid AND w.attnum::text = substring(tgqual::text FROM ':varattno ([0-9]+) ')
          JOIN pg_attribute n ON n.attrelid = tgrelid AND n.attnum::text = substring(tgqual::text FROM '.*:varattno ([0-9]+) ')
-    WHERE tgrelid = relation AND tgfoid = 'snowflake_plan.widen_keep()'::regprocedure;
+    WHERE tgrelid = relation AND tgfoid = 'snowflake_plan.widen_keep()'::regprocedure AND w.atttypid = 'bigint'::regtype;
     SELECT p.blocks_done, least(p.blocks_done + batch, p.blocks) INTO begins, upto FROM @extschema@.snowflake_widen_progress p
     WHERE p.relation = widen_turn.relation AND p.blocks_done < p.blocks;
     IF begins IS NULL OR changes IS NULL THEN
@@ -1513,6 +1546,10 @@ COMMENT ON FUNCTION snowflake_plan.widen_begin(regclass, name, name, name) IS
     'make the trigger that keeps a new bigint column equal to the column that is widened';
 COMMENT ON FUNCTION snowflake_plan.widen_follow(regclass, name, oid) IS
     'make the actions of a new foreign key run after those of the former one';
+COMMENT ON FUNCTION snowflake_plan.widen_join(regclass, name, regclass, name) IS
+    'make a foreign key of a partitioned table of that of a partition';
+COMMENT ON FUNCTION snowflake_plan.widen_fits(regclass) IS
+    'refuse the way back of snowflake_widen() while a value does not fit';
 COMMENT ON FUNCTION snowflake_plan.widen_fires(oid, text) IS
     'whether a trigger would fire while snowflake_widen_fill() fills rows';
 COMMENT ON TABLE snowflake_plan.widen_progress IS

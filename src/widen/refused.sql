@@ -41,15 +41,7 @@
 )
 SELECT refused.reason::text::cstring, refused.rel::regclass::text::cstring, refused.object::text::cstring
 FROM (
-    SELECT 'partitions', rel, attname::text FROM named WHERE relkind = 'p' OR relispartition
-  UNION ALL
-    -- A wide column of such a table that refers to this one.
-    SELECT 'partitions', conrelid, key.attname
-    FROM named JOIN pg_constraint ON contype = 'f' AND confrelid = rel AND att = ANY (confkey)
-         JOIN pg_class r ON r.oid = conrelid AND (r.relkind = 'p' OR r.relispartition)
-         JOIN pg_attribute key ON key.attrelid = conrelid AND key.attnum = conkey[array_position(confkey, att)]
-  UNION ALL
-    SELECT 'inheritance', rel, attname FROM named
+    SELECT 'inheritance', rel, attname::text FROM named
     WHERE relkind = 'r' AND NOT relispartition AND EXISTS (SELECT FROM pg_inherits WHERE rel IN (inhrelid, inhparent))
   UNION ALL
     SELECT 'foreign', rel, attname FROM named WHERE relkind NOT IN ('r', 'p')
@@ -71,7 +63,7 @@ FROM (
     -- No name is left after that of such a trigger, which could change the narrow column after the
     -- wide one has been filled: BEFORE, FOR EACH ROW, on INSERT or UPDATE.
     SELECT 'late', rel, tgname FROM named JOIN pg_trigger ON tgrelid = rel
-    WHERE NOT tgisinternal AND tgtype & 3 = 3 AND tgtype & 20 <> 0 AND tgname > '~snowflake_widen_' AND octet_length(tgname || '~' || att) > 63
+    WHERE NOT tgisinternal AND tgtype & 3 = 3 AND tgtype & 20 <> 0 AND tgname > '~snowflake_widen_' AND octet_length(tgname) > 57
           AND tgfoid <> 'snowflake_plan.widen_keep()'::regprocedure
   UNION ALL
     SELECT 'changed', rel, attname FROM named

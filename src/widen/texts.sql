@@ -7,7 +7,7 @@
            concat(i.indexprs::text, i.indpred::text) AS tree, i.indkey::int2[] AS keys
     FROM (SELECT DISTINCT rel, name, nspname FROM col) AS t JOIN pg_index i ON i.indrelid = t.rel
          JOIN pg_class x ON x.oid = i.indexrelid JOIN pg_am am ON am.oid = x.relam
-    WHERE NOT indisexclusion AND EXISTS (SELECT FROM col WHERE col.rel = t.rel AND (col.att = ANY (i.indkey)
+    WHERE x.relkind = 'i' AND NOT indisexclusion AND EXISTS (SELECT FROM col WHERE col.rel = t.rel AND (col.att = ANY (i.indkey)
                       OR concat(i.indexprs::text, i.indpred::text) ~ format(':varattno %s ', col.att)))
           -- Another widening builds its own anew.
           AND NOT (starts_with(x.relname::text, 'snowflake_widen_')
@@ -39,6 +39,7 @@ SELECT k.oid, k.conrelid, pg_get_expr(conbin, conrelid)::cstring,
         FROM (SELECT format(':varattno %s ', col.att) AS att FROM col WHERE col.rel = conrelid) AS c),
        format('check constraint "%s" of table %s', conname, conrelid::regclass)::cstring
 FROM pg_constraint k
-WHERE contype = 'c' AND EXISTS (SELECT FROM col WHERE col.rel = conrelid AND col.att = ANY (conkey))
+-- A partition's follows its partitioned table's.
+WHERE contype = 'c' AND coninhcount = 0 AND EXISTS (SELECT FROM col WHERE col.rel = conrelid AND col.att = ANY (conkey))
       AND NOT EXISTS (SELECT FROM kept WHERE kept.rel = conrelid AND kept.wide_att = ANY (conkey))
       AND NOT EXISTS (SELECT FROM col WHERE col.rel = conrelid AND col.generated && conkey)

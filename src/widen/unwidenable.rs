@@ -42,8 +42,6 @@ fn of_table(reason: &str, table: &str, object: &str) -> Report {
     let is_no =
         |what: &str| Report::new(ERRCODE_INVALID_TABLE_DEFINITION, format!("cannot widen column \"{object}\": {what}"));
     match reason {
-        "partitions" => is_no(&format!("table {table} is partitioned or a partition"))
-            .hint("Use snowflake_convert() with rewrite => true, which locks the table while it is rewritten."),
         "inheritance" => is_no(&format!("table {table} inherits, or is inherited from"))
             .hint("Use snowflake_convert() with rewrite => true, which locks the table while it is rewritten."),
         "foreign" => is_no(&format!("{table} is not a table of this database")).hint("Widen it where its rows are."),
