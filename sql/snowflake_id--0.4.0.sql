@@ -780,21 +780,31 @@ BEGIN
              FROM pg_constraint WHERE conrelid = part AND conname = part_name);
 END $$;
 
--- Refuses the way back after the switch while a value does not fit: the former column is NULL there.
+-- Refuses the way back after the switch while a foreign key is not checked, or a value does not fit:
+-- the former column is NULL there.
 CREATE FUNCTION snowflake_plan.widen_fits(relation regclass) RETURNS void
 VOLATILE STRICT PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET row_security = off AS $$
 DECLARE
     former name;
     present name;
+    unchecked text;
     misfit bigint;
 BEGIN
-    FOR former, present IN
-        SELECT w.attname, n.attname
+    FOR former, present, unchecked IN
+        SELECT w.attname, n.attname,
+               (SELECT min(format('"%s" of table %s', o ->> 1, o ->> 0)) FROM jsonb_array_elements(col_description(tgrelid, w.attnum)::jsonb) AS o
+                WHERE CASE WHEN o ->> 2 IS NULL
+                           THEN EXISTS (SELECT FROM pg_constraint WHERE conrelid = to_regclass(o ->> 0) AND conname = o ->> 1 AND NOT convalidated)
+                           ELSE snowflake_plan.widen_has(o ->> 2, 'constraint', o ->> 3) AND NOT snowflake_plan.widen_has(o ->> 0, 'constraint', o ->> 1) END)
         FROM pg_trigger
              JOIN pg_attribute w ON w.attrelid = tgrelid AND w.attnum::text = substring(tgqual::text FROM ':varattno ([0-9]+) ')
              JOIN pg_attribute n ON n.attrelid = tgrelid AND n.attnum::text = substring(tgqual::text FROM '.*:varattno ([0-9]+) ')
         WHERE tgrelid = relation AND tgfoid = 'snowflake_plan.widen_keep()'::regprocedure AND w.atttypid <> 'bigint'::regtype
     LOOP
+        IF unchecked IS NOT NULL THEN
+            RAISE EXCEPTION USING ERRCODE = 'object_in_use', MESSAGE = format('foreign key %s is not checked yet', unchecked),
+                HINT = 'Run the statements of the phase "check", and call snowflake_widen_back() again.';
+        END IF;
         EXECUTE format('SELECT %I FROM %s WHERE %I IS DISTINCT FROM %1$I LIMIT 1', present, relation, former) INTO misfit;
         IF misfit IS NOT NULL THEN
             RAISE EXCEPTION USING ERRCODE = 'numeric_value_out_of_range',

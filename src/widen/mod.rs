@@ -154,8 +154,15 @@ impl Plan {
             let [reason, table, object] = [1, 2, 3].map(|number| text(&row, number).expect("all three have names"));
             refusals.push(Unwidenable::Table { reason, table, object });
         }
-        let mut plan =
-            Self { target, direction, columns, wide: Vec::new(), steps: Vec::new(), drops: Vec::new(), remakes: Vec::new() };
+        let mut plan = Self {
+            target,
+            direction,
+            columns,
+            wide: Vec::new(),
+            steps: Vec::new(),
+            drops: Vec::new(),
+            remakes: Vec::new(),
+        };
         if refusals.is_empty() && !plan.columns.is_empty() {
             plan.find_steps(database, &mut refusals);
         }
@@ -179,12 +186,22 @@ impl Plan {
             let of_table: Vec<_> =
                 names.iter().filter(|(rel, _)| *rel == table).map(|(_, replaced)| replaced).collect();
             let (renamed, count) = names::replace(given::<CString>(&row, 3).to_bytes(), &of_table);
-            if count == given::<i64>(&row, 4) {
-                objects.push(object);
-                texts.push(CString::new(renamed).expect("a text holds no NUL"));
-            } else {
-                refusals.push(Unwidenable::Text(text(&row, 5).expect("it has a name")));
+            let name = text(&row, 5).expect("it has a name");
+            if count != given::<i64>(&row, 4) {
+                refusals.push(Unwidenable::Text(name));
+                continue;
             }
+            let expressions = names::replace(given::<CString>(&row, 6).to_bytes(), &of_table).0;
+            if !expressions.is_empty() {
+                let from = given::<CString>(&row, 7);
+                let query = [b"SELECT ", &expressions[..], b" ", from.to_bytes()].concat();
+                if let Some(message) = database.misfit(&CString::new(query).expect("a text holds no NUL")) {
+                    refusals.push(Unwidenable::Function { object: name, message });
+                    continue;
+                }
+            }
+            objects.push(object);
+            texts.push(CString::new(renamed).expect("a text holds no NUL"));
         }
         let texts: Vec<_> = texts.iter().map(CString::as_c_str).collect();
         let [rels, atts, wide] = self.arguments();
@@ -247,7 +264,8 @@ impl Plan {
     fn rows(&self, database: &mut SpiDatabase, is_converted: bool) -> Vec<Row> {
         let is_forth = self.direction == Direction::Forth;
         let phase = |number: i32| {
-            let name = if is_forth { PHASES[usize::try_from(number).expect("a phase's number is small")] } else { BACK };
+            let name =
+                if is_forth { PHASES[usize::try_from(number).expect("a phase's number is small")] } else { BACK };
             Some(name.trim_end().as_bytes().to_vec())
         };
         let [table, column] = names(database, self.target.column);
@@ -257,8 +275,11 @@ impl Plan {
             for row in notes {
                 rows.push([phase(0), Some(bytes(&given::<CString>(&row, 1))), None, None]);
             }
-            for view in
-                self.remakes.iter().filter_map(|statement| statement.strip_prefix(b"REFRESH MATERIALIZED VIEW ")).filter(|_| is_forth)
+            for view in self
+                .remakes
+                .iter()
+                .filter_map(|statement| statement.strip_prefix(b"REFRESH MATERIALIZED VIEW "))
+                .filter(|_| is_forth)
             {
                 let note = [view, b": is filled again in the switch, under its locks"].concat();
                 rows.push([phase(0), Some(note), None, None]);

@@ -242,14 +242,14 @@
   UNION ALL
     SELECT 4, 38, oid::bigint, 2, NULL, format('DROP STATISTICS %s', name), NULL FROM stats
   UNION ALL
-    SELECT 4, 39, col.place, number, NULL, format('ALTER TABLE %s%s ALTER COLUMN %I DROP %s', only, name, attname, what), NULL
+    SELECT 4, 39, col.place, number, NULL, format('ALTER TABLE %s%s ALTER COLUMN %I DROP %s', place_of, name, attname, what), NULL
     FROM col, LATERAL (
         SELECT 1, 'ONLY ', 'DEFAULT' FROM pg_attrdef WHERE adrelid = rel AND adnum = att
       UNION ALL
         SELECT 2, '', 'IDENTITY' FROM seq WHERE seq.place = col.place AND is_identity
       UNION ALL
         SELECT 3, '', 'NOT NULL' WHERE is_not_null
-    ) AS its (number, only, what)
+    ) AS its (number, place_of, what)
   UNION ALL
     SELECT 4, 40, place, part, NULL, CASE part WHEN 1 THEN format('ALTER TABLE %s RENAME COLUMN %I TO %I', name, attname, wide || 'x')
                                                WHEN 2 THEN format('ALTER TABLE %s RENAME COLUMN %I TO %I', name, wide, attname)
@@ -317,8 +317,10 @@
         FROM (SELECT string_agg(option, ', ') FROM unnest(attoptions) AS option WHERE option NOT LIKE 'pg_attver=%') AS kept (options)
         WHERE options IS NOT NULL
       UNION ALL
-        SELECT 3, format('COMMENT ON COLUMN %s.%I IS %L', name, col.attname, description)
-        FROM pg_description WHERE classoid = 'pg_class'::regclass AND objoid = rel AND objsubid = att
+        -- The one beside may have one of the switch before.
+        SELECT 3, format('COMMENT ON COLUMN %s.%I IS %L', name, col.attname, col_description(rel, att))
+        WHERE col_description(rel, att) IS NOT NULL
+              OR EXISTS (SELECT FROM pg_attribute w WHERE w.attrelid = rel AND w.attname = col.wide AND col_description(rel, w.attnum) IS NOT NULL)
       UNION ALL
         SELECT 4, format('SECURITY LABEL FOR %I ON COLUMN %s.%I IS %L', provider, name, col.attname, label)
         FROM pg_seclabel WHERE classoid = 'pg_class'::regclass AND objoid = rel AND objsubid = att
