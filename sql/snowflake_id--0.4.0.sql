@@ -994,7 +994,8 @@ BEGIN
             EXECUTE turn.statement;
             GET DIAGNOSTICS filled = ROW_COUNT;
             PERFORM snowflake_plan.widen_filled(relation, turn.upto, filled);
-        EXCEPTION WHEN lock_not_available THEN
+        -- The latter where another session moves a row of the batch to another partition.
+        EXCEPTION WHEN lock_not_available OR serialization_failure THEN
             filled := NULL;
         END;
         IF filled IS NULL THEN
