@@ -31,7 +31,7 @@ FROM (
            format('CALL snowflake_plan.widen_step(%L, %L, ARRAY[%L%s]);',
                   format('NOT snowflake_plan.widen_has(%L, ''constraint'', %L) OR snowflake_plan.widen_has(%L, ''constraint'', %L)', unit, unit_con, name, conname),
                   ARRAY[name]::text, format('SELECT snowflake_plan.widen_join(%L, %L, %L, %L)', name, conname, unit, unit_con),
-                  format(', %L', format('COMMENT ON CONSTRAINT %I ON %s IS %s', conname, name, quote_literal(comment)))),
+                  CASE WHEN comment IS NOT NULL THEN format(', %L', format('COMMENT ON CONSTRAINT %I ON %s IS %L', conname, name, comment)) END),
            format('%s, and the table that it refers to: SHARE ROW EXCLUSIVE, for a moment', name)
     FROM left_over WHERE unit IS NOT NULL
   UNION ALL
