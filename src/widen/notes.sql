@@ -34,5 +34,14 @@ FROM (
     SELECT 6, name, format('%s: publication %I sends all columns, so add column %I bigint on its subscribers first, or publish a list of columns', name, pubname, wide)
     FROM col JOIN pg_publication p ON puballtables OR EXISTS (SELECT FROM pg_publication_rel WHERE prpubid = p.oid AND prrelid = rel AND prattrs IS NULL)
                                       OR EXISTS (SELECT FROM pg_publication_namespace WHERE pnpubid = p.oid AND pnnspid = relnamespace)
+  UNION
+    -- Checks and indexes are refused, as their texts can be tried.
+    SELECT 7, name, format('%s: %s calls %s, so the switch fails unless there is one for bigint', name,
+                           pg_describe_object(d.classid, d.objid, d.objsubid), p.oid::regprocedure)
+    FROM col JOIN pg_depend d ON d.refclassid = 'pg_class'::regclass AND d.refobjid = rel AND d.refobjsubid = att
+                                 AND d.classid IN ('pg_rewrite'::regclass, 'pg_policy'::regclass, 'pg_trigger'::regclass, 'pg_attrdef'::regclass)
+         JOIN pg_depend f ON (f.classid, f.objid, f.refclassid) = (d.classid, d.objid, 'pg_proc'::regclass) JOIN pg_proc p ON p.oid = f.refobjid
+    WHERE p.proargtypes::oid[] && ARRAY['int2'::regtype, 'int4'::regtype]::oid[]
+          AND NOT EXISTS (SELECT FROM pg_proc o WHERE (o.proname, o.pronamespace) = (p.proname, p.pronamespace) AND 'int8'::regtype = ANY (o.proargtypes::oid[]))
 ) AS notes (number, name, note)
 ORDER BY number, name, notes.note
