@@ -867,7 +867,7 @@ fn a_cutover_to_another_server_widens_keys_on_its_way() {
     // The dense column has its sequence, as the page says.
     session.batch_execute(&format!("SELECT setval('clicks_number_seq', max(number)) FROM clicks; {write}")).unwrap();
     assert_eq!(
-        session.value("SELECT max(id) > 1 << 40 AND max(id) = (SELECT max(visit) FROM clicks) FROM visits"),
+        session.value("SELECT max(id) > 1099511627776 AND max(id) = (SELECT max(visit) FROM clicks) FROM visits"),
         "true"
     );
     assert_eq!(session.value("SELECT count(*) FROM home_visits"), "5001");
