@@ -1,19 +1,20 @@
--- $4 the tables, without partitions: the steps after the switch. Before it they follow from the
--- columns, and after it from what it has left: the former columns, and their comments. For each: the
--- phase, what it does, the statement, the locks.
+-- $4 the tables, without partitions, and $5 and $6 tables and columns, in pairs, of a former switch:
+-- the steps after the switch. Before it they follow from the columns, and after it from what it has
+-- left: the former columns, and their comments. For each: the phase, what it does, the statement,
+-- the locks.
 ,    left_over AS (
     SELECT name, conname, unit, unit_con, comment FROM owed
   UNION
     SELECT o ->> 0, o ->> 1, o ->> 2, o ->> 3, o ->> 4
     FROM kept JOIN pg_description ON classoid = 'pg_class'::regclass AND objoid = rel AND objsubid = wide_att, jsonb_array_elements(description::jsonb) AS o
-    WHERE is_switched AND rel = ANY ($4)
+    WHERE (rel, att) IN (SELECT * FROM unnest($5, $6))
 ),
      former AS (
     SELECT rel, name, attname, wide, trigger, CASE type WHEN 'bigint' THEN 'NOT ' END AS is_not FROM col WHERE is_whole
   UNION ALL
     SELECT rel, format('%I.%I', nspname, relname), attname, wide, tgname, 'NOT '
     FROM kept JOIN pg_class c ON c.oid = rel JOIN pg_namespace n ON n.oid = relnamespace JOIN pg_attribute ON attrelid = rel AND attnum = att
-    WHERE is_switched AND rel = ANY ($4) AND (rel, att) NOT IN (SELECT rel, att FROM col)
+    WHERE NOT relispartition AND (rel, att) IN (SELECT * FROM unnest($5, $6)) AND (rel, att) NOT IN (SELECT rel, att FROM col)
 ),
      tree AS (
     SELECT root AS rel, format('%I.%I', r.nspname, r.relname) AS name, array_agg(format('%I.%I', n.nspname, c.relname) ORDER BY c.oid)::text AS list

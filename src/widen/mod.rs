@@ -299,8 +299,10 @@ impl Plan {
         }
         let tables = database.ask(with_holders!("tables.sql"), &pairs(&[self.target.column]));
         let tables: Vec<Oid> = tables.iter().map(|row| given(row, 1)).collect();
-        let [rels, atts, wide] = self.arguments();
-        for row in database.ask(with_keys!("clean.sql"), &[rels, atts, wide, tables.into()]) {
+        let former = switched(database, &self.target);
+        let ([rels, atts, wide], [former_rels, former_atts]) = (self.arguments(), pairs(&former));
+        let arguments = [rels, atts, wide, tables.into(), former_rels, former_atts];
+        for row in database.ask(with_keys!("clean.sql"), &arguments) {
             let [step, statement, locks] = [2, 3, 4].map(|number| Some(bytes(&given::<CString>(&row, number))));
             rows.push([phase(given(&row, 1)), step, statement, locks]);
         }

@@ -125,14 +125,14 @@
     FROM kept JOIN col ON col.rel = kept.rel AND col.att = kept.att
          JOIN pg_constraint k ON k.conrelid = kept.rel AND kept.wide_att = ANY (conkey) OR k.confrelid = kept.rel AND kept.wide_att = ANY (confkey)
          JOIN pg_class r ON r.oid = conrelid JOIN pg_namespace n ON n.oid = r.relnamespace
-    WHERE contype IN ('c', 'f', 'u') AND starts_with(conname::text, 'snowflake_widen_')
+    WHERE contype IN ('c', 'f', 'u') AND coninhcount = 0 AND starts_with(conname::text, 'snowflake_widen_')
           AND conname NOT IN (SELECT helper FROM new_fk UNION ALL SELECT helper FROM idx UNION ALL SELECT helper FROM chk UNION ALL SELECT equal FROM own
                               UNION ALL SELECT not_null FROM own)
   UNION
     SELECT 0, k.oid, format('ALTER TABLE %I.%I DROP CONSTRAINT %I', n.nspname, r.relname, conname)
     FROM col JOIN pg_constraint k ON k.conrelid = col.rel AND col.att = ANY (conkey) OR k.confrelid = col.rel AND col.att = ANY (confkey)
          JOIN pg_class r ON r.oid = conrelid JOIN pg_namespace n ON n.oid = r.relnamespace
-    WHERE contype = 'f' AND starts_with(conname::text, 'snowflake_widen_')
+    WHERE contype = 'f' AND conparentid = 0 AND starts_with(conname::text, 'snowflake_widen_')
           AND EXISTS (SELECT FROM kept WHERE kept.rel = conrelid AND kept.wide_att = ANY (conkey)
                                              OR kept.rel = confrelid AND kept.wide_att = ANY (confkey))
 ),

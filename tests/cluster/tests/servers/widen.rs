@@ -663,6 +663,19 @@ fn two_widenings_share_tables() {
     );
     let [mut one, mut other] = [database.connect(), database.connect()];
     let calls = ["snowflake_widen('app.a', 'id')", "snowflake_widen('app.b', 'id')"];
+    // One keeps its old columns, and has a way back, whatever becomes of the other.
+    for call in calls {
+        let all = steps(&mut one, call);
+        run_phases(&mut one, &all, &TO_SWITCH);
+    }
+    for call in ["snowflake_widen_back('app.b', 'id')", "snowflake_widen_back('app.a', 'id')"] {
+        let all = steps(&mut one, call);
+        run(&mut one, &all);
+    }
+    let wide =
+        "SELECT count(*) FROM pg_attribute JOIN pg_class c ON c.oid = attrelid WHERE relnamespace = 'app'::regnamespace
+        AND atttypid = 'bigint'::regtype AND relkind = 'r' AND attnum > 0 AND NOT attisdropped";
+    assert_eq!(one.value(wide), "0");
     let first = steps(&mut one, calls[0]);
     let second = steps(&mut other, calls[1]);
     run_phases(&mut one, &first, &["prepare", "fill"]);
