@@ -431,8 +431,7 @@ fn partitioned_tables_are_what_they_would_be_if_they_had_been_written_so() {
     let moved = "INSERT INTO app.parts (id, part) VALUES (901, 1), (902, 2); UPDATE app.parts SET part = 0 WHERE id > 900;
         INSERT INTO app.refers (part, id) VALUES (0, 901); DELETE FROM app.refers WHERE id = 901; UPDATE app.parts SET id = 903, part = 3 WHERE id = 901;
         DELETE FROM app.parts WHERE id > 900";
-    // A call for a partition widens the whole.
-    for call in ["snowflake_widen('app.parts_1', 'id')", "snowflake_widen('app.once', 'id')"] {
+    for call in [PARTS, "snowflake_widen('app.once', 'id')"] {
         let all = steps(&mut session, call);
         for step in &all {
             run(&mut session, std::slice::from_ref(step));
@@ -977,7 +976,7 @@ fn what_cannot_be_widened_is_refused_before_the_first_step() {
         "CREATE TABLE app.by_id (id serial PRIMARY KEY) PARTITION BY RANGE (id);
          CREATE FOREIGN DATA WRAPPER none; CREATE SERVER elsewhere FOREIGN DATA WRAPPER none; CREATE FOREIGN TABLE app.far (id integer) SERVER elsewhere;
          CREATE TABLE app.parts (id integer, part integer) PARTITION BY LIST (part);
-         CREATE FOREIGN TABLE app.far_part PARTITION OF app.parts DEFAULT SERVER elsewhere;
+         CREATE FOREIGN TABLE app.far_part PARTITION OF app.parts DEFAULT SERVER elsewhere; CREATE TABLE app.part PARTITION OF app.parts FOR VALUES IN (1);
          CREATE FUNCTION app.narrow(integer) RETURNS integer IMMUTABLE LANGUAGE sql AS 'SELECT $1';
          CREATE TABLE app.checked (id integer CHECK (app.narrow(id) > 0), note text); CREATE INDEX on_narrow ON app.checked (note) WHERE app.narrow(id) > 5;
          CREATE TABLE app.parent (id serial PRIMARY KEY); CREATE TABLE app.child () INHERITS (app.parent);
@@ -1000,6 +999,8 @@ fn what_cannot_be_widened_is_refused_before_the_first_step() {
     for (table, column, sqlstate, words) in [
         ("by_id", "id", "0A000", "partition"),
         ("far", "id", "42809", "far"),
+        ("far_part", "id", "42809", "far_part"),
+        ("part", "id", "42P16", "inherited from app.parts"),
         ("parts", "id", "42P16", "app.far_part"),
         ("checked", "id", "42883", "app.narrow(bigint) does not exist"),
         ("parent", "id", "42P16", "inherit"),
