@@ -997,7 +997,7 @@ fn what_cannot_be_widened_is_refused_before_the_first_step() {
     let mut session = database.connect();
     let before = catalogs(&mut session);
     for (table, column, sqlstate, words) in [
-        ("by_id", "id", "0A000", "partition"),
+        ("by_id", "id", "42P16", "is partitioned by it"),
         ("far", "id", "42809", "far"),
         ("far_part", "id", "42809", "far_part"),
         ("part", "id", "42P16", "inherited from app.parts"),
