@@ -771,8 +771,8 @@ BEGIN
     END LOOP;
 END $$;
 
--- Makes a foreign key of a partitioned table, as the caller, of that of a partition. PostgreSQL joins
--- those of the partitions to it, which are checked.
+-- Makes a foreign key of a partitioned table, as the caller, of that of a partition. PostgreSQL
+-- joins those of the partitions to it, which are checked.
 CREATE FUNCTION snowflake_plan.widen_join(relation regclass, name name, part regclass, part_name name) RETURNS void
 VOLATILE STRICT PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
