@@ -21,12 +21,12 @@
           AND NOT EXISTS (SELECT FROM kept WHERE kept.rel = f.conrelid AND kept.wide_att = ANY (f.conkey)
                                                  OR kept.rel = f.confrelid AND kept.wide_att = ANY (f.confkey))
 ),
-     -- Those of whole partitioned tables: made of a partition's, which is checked by then, if there is one.
+     -- Those of whole partitioned tables: made of a partition's, if there is one, which is checked.
      whole_fk AS (
     SELECT fk.*, (SELECT min(u.oid) FROM fk u WHERE u.top = fk.oid AND u.is_unit) AS unit
     FROM fk WHERE conparentid = 0 AND is_partitioned
 ),
-     -- What is left to check after the switch: each with the partition's key that a whole one is made of.
+     -- What is left to check after the switch, with the partition's key that a whole one is made of.
      owed AS (
     SELECT fk.oid, fk.confrelid AS rel, fk.name, fk.conname::text, u.name AS unit, u.conname::text AS unit_con,
            obj_description(fk.oid, 'pg_constraint') AS comment

@@ -233,7 +233,7 @@
   UNION ALL
     SELECT 4, 37, oid::bigint, number, NULL, statement, NULL FROM orphan WHERE number = 1
   UNION ALL
-    -- The former column stays until the clean up, by itself: a value that does not fit is NULL there.
+    -- The former column stays until the clean up: a value that does not fit is NULL there.
     SELECT 4, 38, oid::bigint, 0, NULL, format('ALTER TABLE %s DROP CONSTRAINT %I', name, conname), NULL
     FROM (SELECT oid, name, conname FROM chk UNION ALL SELECT oid, name, conname FROM exclusion
           UNION ALL SELECT con, name, conname FROM any_idx WHERE con IS NOT NULL AND NOT relispartition) AS c

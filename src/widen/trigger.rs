@@ -1,10 +1,10 @@
-//! The trigger that keeps a column equal to the one beside it while a table is widened: the wide one
-//! to the narrow one, and after the switch the narrow one to the wide one. There a value that does
-//! not fit becomes NULL. Never reads another row, and changes no other column.
+//! The trigger that keeps a column equal to the one beside it while a table is widened: the wide
+//! one to the narrow one, and after the switch the narrow one to the wide one. There a value that
+//! does not fit becomes NULL. Never reads another row, and changes no other column.
 //!
 //! A trigger in C, because each row that sessions write passes it. Its condition, `NEW.wide IS
-//! DISTINCT FROM NEW.narrow` or the reverse, tells it the columns. PostgreSQL keeps the condition right when a
-//! column is renamed, and when a dump is restored in which columns have other numbers.
+//! DISTINCT FROM NEW.narrow` or the reverse, tells it the columns. PostgreSQL keeps the condition
+//! right when a column is renamed, and when a dump is restored in which columns have other numbers.
 
 use std::ffi::CStr;
 

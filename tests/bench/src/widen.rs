@@ -1,6 +1,6 @@
-//! Widening: a table and three that refer to it, from integer to bigint, while a session writes. For
-//! each phase: how long it takes, what the session writes meanwhile, and for how long one of its
-//! statements waits at most, which is the longest lock that a session notices.
+//! Widening: a table and three that refer to it, from integer to bigint, while a session writes.
+//! For each phase: how long it takes, what the session writes meanwhile, and for how long one of
+//! its statements waits at most, which is the longest lock that a session notices.
 
 use std::fmt::Write;
 use std::sync::Mutex;

@@ -1357,7 +1357,7 @@ fn each_rule_is_needed() {
         ("SELECT snowflake_plan.widen_expect(", "SELECT concat(", what_was_left_out_or_changed_meanwhile_is_refused),
         ("SELECT snowflake_plan.widen_expect(", "SELECT concat(", a_switch_refuses_to_take_a_value_from_stored_rows),
         ("SELECT snowflake_plan.widen_require(", "SELECT concat(", what_was_left_out_or_changed_meanwhile_is_refused),
-        // The rules of partitions: a default of its own, all trees in step, and what is left to check.
+        // The rules of partitions: a default of its own, all trees alike, what is left to check.
         (
             "ALTER TABLE ONLY app.parts_2b ALTER COLUMN id SET DEFAULT",
             "SELECT",
