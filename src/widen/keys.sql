@@ -26,7 +26,7 @@
     SELECT fk.*, (SELECT min(u.oid) FROM fk u WHERE u.top = fk.oid AND u.is_unit) AS unit
     FROM fk WHERE conparentid = 0 AND is_partitioned
 ),
-     -- What is left to check after the switch, with the partition's key that a whole one is made of.
+     -- What is left to check after the switch, with the partition's key for a whole one.
      owed AS (
     SELECT fk.oid, fk.confrelid AS rel, fk.name, fk.conname::text, u.name AS unit, u.conname::text AS unit_con,
            obj_description(fk.oid, 'pg_constraint') AS comment
