@@ -1223,7 +1223,6 @@ fn write_for_a_while(database: &Database, tables: &[String], number: usize, is_o
     let mut session = database.connect();
     let random = Random::new(number as u64);
     let mut known: Vec<(&String, usize)> = Vec::new();
-    let mut next = 8000 * (number + 1);
     // Relaxed: the number only grows. Acquire: pairs with the store of `Ends`.
     while !(is_over.load(Ordering::Acquire) && known.is_empty()) {
         turns.fetch_add(1, Ordering::Relaxed);
@@ -1239,10 +1238,14 @@ fn write_for_a_while(database: &Database, tables: &[String], number: usize, is_o
             }
             _ if known.len() > 20 || is_over.load(Ordering::Acquire) => continue,
             _ => {
-                next += 1;
                 let table = &tables[random.below(tables.len())];
-                known.push((table, next));
-                format!("INSERT INTO {table} (id, part) OVERRIDING SYSTEM VALUE VALUES ({next}, {})", next % 2)
+                // It fits into a smallint.
+                let id = 8000 * (number + 1) + random.below(4000);
+                if known.contains(&(table, id)) {
+                    continue;
+                }
+                known.push((table, id));
+                format!("INSERT INTO {table} (id, part) OVERRIDING SYSTEM VALUE VALUES ({id}, {})", id % 2)
             }
         };
         match session.execute(&statement, &[]) {
