@@ -336,7 +336,9 @@ STABLE STRICT PARALLEL SAFE LANGUAGE sql SET search_path = pg_catalog, pg_temp A
 $$;
 
 -- Where the fill of each table stands. Only the functions below write it, for the table's owner.
-CREATE TABLE snowflake_plan.widen_progress (
+-- Unlogged, because a publication of all tables has all others. After a crash, a fill begins again,
+-- and writes no row that it has filled.
+CREATE UNLOGGED TABLE snowflake_plan.widen_progress (
     relation oid PRIMARY KEY,
     filenode oid NOT NULL,
     blocks bigint NOT NULL,
