@@ -283,6 +283,49 @@ BEGIN
     END LOOP;
 END $$;
 
+-- Makes a foreign key of a partitioned table, as the caller, of that of a partition. PostgreSQL
+-- joins those of the partitions to it, which are checked.
+CREATE FUNCTION snowflake_plan.widen_join(relation regclass, name name, part regclass, part_name name) RETURNS void
+VOLATILE STRICT PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    EXECUTE (SELECT format('ALTER TABLE %s ADD CONSTRAINT %I %s', relation, name, pg_get_constraintdef(oid))
+             FROM pg_constraint WHERE conrelid = part AND conname = part_name);
+END $$;
+
+-- Refuses the way back after the switch while a foreign key is not checked, or a value does not fit:
+-- the former column is NULL there.
+CREATE FUNCTION snowflake_plan.widen_fits(relation regclass) RETURNS void
+VOLATILE STRICT PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET row_security = off AS $$
+DECLARE
+    former name;
+    present name;
+    unchecked text;
+    misfit bigint;
+BEGIN
+    FOR former, present, unchecked IN
+        SELECT w.attname, n.attname,
+               (SELECT min(format('"%s" of table %s', o ->> 1, o ->> 0)) FROM jsonb_array_elements(col_description(tgrelid, w.attnum)::jsonb) AS o
+                WHERE CASE WHEN o ->> 2 IS NULL
+                           THEN EXISTS (SELECT FROM pg_constraint WHERE conrelid = to_regclass(o ->> 0) AND conname = o ->> 1 AND NOT convalidated)
+                           ELSE snowflake_plan.widen_has(o ->> 2, 'constraint', o ->> 3) AND NOT snowflake_plan.widen_has(o ->> 0, 'constraint', o ->> 1) END)
+        FROM pg_trigger
+             JOIN pg_attribute w ON w.attrelid = tgrelid AND w.attnum::text = substring(tgqual::text FROM ':varattno ([0-9]+) ')
+             JOIN pg_attribute n ON n.attrelid = tgrelid AND n.attnum::text = substring(tgqual::text FROM '.*:varattno ([0-9]+) ')
+        WHERE tgrelid = relation AND tgfoid = 'snowflake_plan.widen_keep()'::regprocedure AND w.atttypid <> 'bigint'::regtype
+    LOOP
+        IF unchecked IS NOT NULL THEN
+            RAISE EXCEPTION USING ERRCODE = 'object_in_use', MESSAGE = format('foreign key %s is not checked yet', unchecked),
+                HINT = 'Run the statements of the phase "check", and call snowflake_widen_back() again.';
+        END IF;
+        EXECUTE format('SELECT %I FROM %s WHERE %I IS DISTINCT FROM %1$I LIMIT 1', present, relation, former) INTO misfit;
+        IF misfit IS NOT NULL THEN
+            RAISE EXCEPTION USING ERRCODE = 'numeric_value_out_of_range',
+                MESSAGE = format('value %s of column "%s" of table %s does not fit into the former column', misfit, present, relation),
+                HINT = 'Give its row, and all like it, a value that fits, or keep the new column.';
+        END IF;
+    END LOOP;
+END $$;
+
 -- Whether a trigger would fire for the fill's UPDATE, of the wide columns only, in a session of
 -- that replication role.
 CREATE FUNCTION snowflake_plan.widen_fires(trigger oid, role text) RETURNS boolean
@@ -293,7 +336,9 @@ STABLE STRICT PARALLEL SAFE LANGUAGE sql SET search_path = pg_catalog, pg_temp A
 $$;
 
 -- Where the fill of each table stands. Only the functions below write it, for the table's owner.
-CREATE TABLE snowflake_plan.widen_progress (
+-- Unlogged, because a publication of all tables has all others. After a crash, a fill begins again,
+-- and writes no row that it has filled.
+CREATE UNLOGGED TABLE snowflake_plan.widen_progress (
     relation oid PRIMARY KEY,
     filenode oid NOT NULL,
     blocks bigint NOT NULL,
@@ -388,7 +433,7 @@ BEGIN
     FROM pg_trigger
          JOIN pg_attribute w ON w.attrelid = tgrelid AND w.attnum::text = substring(tgqual::text FROM ':varattno ([0-9]+) ')
          JOIN pg_attribute n ON n.attrelid = tgrelid AND n.attnum::text = substring(tgqual::text FROM '.*:varattno ([0-9]+) ')
-    WHERE tgrelid = relation AND tgfoid = 'snowflake_plan.widen_keep()'::regprocedure;
+    WHERE tgrelid = relation AND tgfoid = 'snowflake_plan.widen_keep()'::regprocedure AND w.atttypid = 'bigint'::regtype;
     SELECT p.blocks_done, least(p.blocks_done + batch, p.blocks) INTO begins, upto FROM @extschema@.snowflake_widen_progress p
     WHERE p.relation = widen_turn.relation AND p.blocks_done < p.blocks;
     IF begins IS NULL OR changes IS NULL THEN
@@ -463,7 +508,8 @@ BEGIN
             EXECUTE turn.statement;
             GET DIAGNOSTICS filled = ROW_COUNT;
             PERFORM snowflake_plan.widen_filled(relation, turn.upto, filled);
-        EXCEPTION WHEN lock_not_available THEN
+        -- The latter where another session moves a row of the batch to another partition.
+        EXCEPTION WHEN lock_not_available OR serialization_failure THEN
             filled := NULL;
         END;
         IF filled IS NULL THEN
@@ -569,6 +615,10 @@ COMMENT ON FUNCTION snowflake_plan.widen_begin(regclass, name, name, name) IS
     'make the trigger that keeps a new bigint column equal to the column that is widened';
 COMMENT ON FUNCTION snowflake_plan.widen_follow(regclass, name, oid) IS
     'make the actions of a new foreign key run after those of the former one';
+COMMENT ON FUNCTION snowflake_plan.widen_join(regclass, name, regclass, name) IS
+    'make a foreign key of a partitioned table of that of a partition';
+COMMENT ON FUNCTION snowflake_plan.widen_fits(regclass) IS
+    'refuse the way back of snowflake_widen() while a value does not fit';
 COMMENT ON FUNCTION snowflake_plan.widen_fires(oid, text) IS
     'whether a trigger would fire while snowflake_widen_fill() fills rows';
 COMMENT ON TABLE snowflake_plan.widen_progress IS

@@ -6,9 +6,12 @@ use std::ffi::{CStr, CString};
 
 use pgrx::datum::DatumWithOid;
 use pgrx::pg_sys::Oid;
+use pgrx::pg_sys::panic::ErrorReportWithLevel;
+use pgrx::prelude::PgSqlErrorCode;
 use pgrx::spi::{SpiClient, SpiHeapTupleData};
 use pgrx::{FromDatum, IntoDatum};
 
+use crate::postgres::backend;
 use crate::postgres::text::legible;
 
 /// A query's arguments.
@@ -21,6 +24,23 @@ impl<'conn> SpiDatabase<'_, 'conn> {
     /// what existed when the statement began, before it waited for a lock.
     pub fn rows(&mut self, sql: &CStr, arguments: Arguments) -> Vec<SpiHeapTupleData<'conn>> {
         self.0.update(sql, None, arguments).expect("PostgreSQL raises errors itself").collect()
+    }
+
+    /// Why PostgreSQL would not run a query, because of the types of its columns. It is only read.
+    pub fn misfit(&mut self, sql: &CStr) -> Option<String> {
+        let read = || {
+            self.0.prepare_mut(sql, &[]).expect("PostgreSQL raises errors itself");
+            None
+        };
+        let if_of_types = |report: &ErrorReportWithLevel| {
+            use PgSqlErrorCode::{ERRCODE_AMBIGUOUS_FUNCTION, ERRCODE_DATATYPE_MISMATCH, ERRCODE_UNDEFINED_FUNCTION};
+            let is_of_types = matches!(
+                report.sql_error_code(),
+                ERRCODE_AMBIGUOUS_FUNCTION | ERRCODE_DATATYPE_MISMATCH | ERRCODE_UNDEFINED_FUNCTION
+            );
+            is_of_types.then(|| Some(report.message().to_owned()))
+        };
+        backend::in_subtransaction(read, |_| false, if_of_types)
     }
 
     pub fn ask(&mut self, sql: &str, arguments: Arguments) -> Vec<SpiHeapTupleData<'conn>> {

@@ -3,9 +3,12 @@
 //!
 //! Beside each narrow column stands a wide one, which a trigger keeps equal (`trigger.rs`). Indexes
 //! and constraints are built on the wide column, under names with the objects' numbers. The switch
-//! drops the narrow column, and all goes on under the old names. So a plan depends only on the
-//! narrow columns and what depends on them. It is the same before each phase, and a phase can be
-//! repeated. The switch makes the plan again under its locks, and refuses if it has changed.
+//! gives all to the wide column under the old names. So a plan depends only on the narrow columns
+//! and what depends on them. It is the same before each phase, and a phase can be repeated. The
+//! switch makes the plan again under its locks, and refuses if it has changed.
+//!
+//! After the switch the narrow column stands beside the wide one, and the trigger keeps it equal as
+//! long as values fit. So the way back is the same plan with the columns exchanged.
 //!
 //! The queries are in the `.sql` files. The procedures that the statements call are in the install
 //! script, because they commit. The errors are in `unwidenable.rs`.
@@ -21,6 +24,7 @@ use pgrx::Spi;
 use pgrx::datum::DatumWithOid;
 use pgrx::pg_sys::Oid;
 
+use self::names::Replaced;
 pub use self::unwidenable::Unwidenable;
 use crate::convert::Unconvertible;
 use crate::convert::database::{Arguments, Column, SpiDatabase, given, pairs, text, value};
@@ -43,20 +47,31 @@ macro_rules! with_kept {
     };
 }
 
-/// A query about the columns to be widened.
+/// A query about the columns to be replaced.
 macro_rules! with_columns {
     ($file:literal) => {
         concat!(include_str!("kept.sql"), include_str!("col.sql"), include_str!($file))
     };
 }
 
-/// The phases, by their numbers in `steps.sql`.
-const PHASES: [&str; 6] = ["notes", "prepare", "fill", "build", "switch", "clean up"];
+/// A query about the columns to be replaced and their foreign keys.
+macro_rules! with_keys {
+    ($file:literal) => {
+        concat!(include_str!("kept.sql"), include_str!("col.sql"), include_str!("keys.sql"), include_str!($file))
+    };
+}
 
-/// The number of the switch in `steps.sql`, and the place there of what comes after all that is
-/// created again.
+/// The phases, by their numbers in `steps.sql` and `clean.sql`.
+const PHASES: [&str; 7] = ["notes", "prepare", "fill", "build", "switch", "check", "clean up"];
+
+/// The numbers of two phases, and the place in `steps.sql` of what comes after all that is created
+/// again.
+const BUILD: i32 = 3;
 const SWITCH: i32 = 4;
 const LAST_OF_SWITCH: i32 = 95;
+
+/// What a fingerprint of the way back begins with.
+const BACK: &str = "way back ";
 
 /// A row: the phase, what the step does, its statement, its locks.
 pub type Row = [Option<Vec<u8>>; 4];
@@ -84,9 +99,19 @@ struct Step {
     locks: Option<Vec<u8>>,
 }
 
-/// The columns to be widened, and how the statements say it.
+/// Which columns a plan replaces.
+#[derive(Clone, Copy, PartialEq)]
+enum Direction {
+    /// The narrow ones, by wide ones.
+    Forth,
+    /// The wide ones of a switch, by the narrow ones that it has left.
+    Back,
+}
+
+/// The columns to be replaced, and how the statements say it.
 struct Plan {
     target: Target,
+    direction: Direction,
     columns: Vec<Column>,
     wide: Vec<CString>,
     steps: Vec<Step>,
@@ -96,11 +121,23 @@ struct Plan {
 
 impl Plan {
     /// `is_switching` in the transaction that has locked the tables.
-    fn make(database: &mut SpiDatabase, named: &NamedColumn, is_switching: bool) -> Result<Self, Unwidenable> {
+    fn make(
+        database: &mut SpiDatabase,
+        named: &NamedColumn,
+        direction: Direction,
+        is_switching: bool,
+    ) -> Result<Self, Unwidenable> {
         let target = Target::find(database, named, Aim::Ids { rewrite: true })?;
         let mut refusals: Vec<Unwidenable> = Vec::new();
         let mut columns = Vec::new();
-        for row in database.ask(with_holders!("../convert/narrow.sql"), &pairs(&[target.column])) {
+        let narrow = match direction {
+            Direction::Forth => database.ask(with_holders!("../convert/narrow.sql"), &pairs(&[target.column])),
+            Direction::Back => {
+                columns = switched(database, &target);
+                Vec::new()
+            }
+        };
+        for row in narrow {
             let [table, column, type_name] = [3, 4, 5].map(|number| text(&row, number).expect("all three have names"));
             let [is_plain, is_partition_key] = [6, 7].map(|number| given::<bool>(&row, number));
             if !is_plain {
@@ -117,8 +154,15 @@ impl Plan {
             let [reason, table, object] = [1, 2, 3].map(|number| text(&row, number).expect("all three have names"));
             refusals.push(Unwidenable::Table { reason, table, object });
         }
-        let mut plan =
-            Self { target, columns, wide: Vec::new(), steps: Vec::new(), drops: Vec::new(), remakes: Vec::new() };
+        let mut plan = Self {
+            target,
+            direction,
+            columns,
+            wide: Vec::new(),
+            steps: Vec::new(),
+            drops: Vec::new(),
+            remakes: Vec::new(),
+        };
         if refusals.is_empty() && !plan.columns.is_empty() {
             plan.find_steps(database, &mut refusals);
         }
@@ -133,24 +177,35 @@ impl Plan {
         let mut names = Vec::new();
         for (row, column) in database.ask(with_kept!("columns.sql"), &pairs(&self.columns)).iter().zip(&self.columns) {
             self.wide.push(given(row, 1));
-            names.push((column.table, (bytes(&given::<CString>(row, 3)), bytes(&given::<CString>(row, 2)))));
+            let [other, name, kind] = [2, 3, 4].map(|number| bytes(&given::<CString>(row, number)));
+            names.push((column.table, Replaced { name, other, kind }));
         }
         let (mut objects, mut texts) = (Vec::new(), Vec::new());
         for row in database.ask(with_columns!("texts.sql"), &self.arguments()) {
             let [object, table] = [1, 2].map(|number| given::<Oid>(&row, number));
             let of_table: Vec<_> =
-                names.iter().filter(|(rel, _)| *rel == table).map(|(_, name)| name.clone()).collect();
+                names.iter().filter(|(rel, _)| *rel == table).map(|(_, replaced)| replaced).collect();
             let (renamed, count) = names::replace(given::<CString>(&row, 3).to_bytes(), &of_table);
-            if count == given::<i64>(&row, 4) {
-                objects.push(object);
-                texts.push(CString::new(renamed).expect("a text holds no NUL"));
-            } else {
-                refusals.push(Unwidenable::Text(text(&row, 5).expect("it has a name")));
+            let name = text(&row, 5).expect("it has a name");
+            if count != given::<i64>(&row, 4) {
+                refusals.push(Unwidenable::Text(name));
+                continue;
             }
+            let expressions = names::replace(given::<CString>(&row, 6).to_bytes(), &of_table).0;
+            if !expressions.is_empty() {
+                let from = given::<CString>(&row, 7);
+                let query = [b"SELECT ", &expressions[..], b" ", from.to_bytes()].concat();
+                if let Some(message) = database.misfit(&CString::new(query).expect("a text holds no NUL")) {
+                    refusals.push(Unwidenable::Function { object: name, message });
+                    continue;
+                }
+            }
+            objects.push(object);
+            texts.push(CString::new(renamed).expect("a text holds no NUL"));
         }
         let texts: Vec<_> = texts.iter().map(CString::as_c_str).collect();
         let [rels, atts, wide] = self.arguments();
-        for row in database.ask(with_columns!("steps.sql"), &[rels, atts, wide, objects.into(), texts.into()]) {
+        for row in database.ask(with_keys!("steps.sql"), &[rels, atts, wide, objects.into(), texts.into()]) {
             let [what, locks] = [3, 5].map(|number| value::<CString>(&row, number).map(|text| bytes(&text)));
             let statement = bytes(&given::<CString>(&row, 4));
             self.steps.push(Step { phase: given(&row, 1), place: given(&row, 2), what, statement, locks });
@@ -197,86 +252,59 @@ impl Plan {
         for byte in built.chain(self.switch()).flat_map(|text| text.iter().chain(b"\n")) {
             hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
         }
-        let mut text = String::new();
+        let mut text = match self.direction {
+            Direction::Forth => String::new(),
+            Direction::Back => BACK.to_owned(),
+        };
         write!(text, "{hash:016x}").expect("a String takes all");
         text
     }
 
+    /// The rows of all phases, or those of the way back.
     fn rows(&self, database: &mut SpiDatabase, is_converted: bool) -> Vec<Row> {
-        let phase = |number: usize| Some(PHASES[number].as_bytes().to_vec());
-        let names = |database: &mut SpiDatabase| {
-            let sql = "SELECT format('%I.%I', nspname, relname)::cstring, quote_ident(attname)::cstring, attname::text::cstring
-                       FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace JOIN pg_attribute ON attrelid = c.oid
-                       WHERE c.oid = $1 AND attnum = $2";
-            let row = database.ask(sql, &self.target.column.arguments()).remove(0);
-            [1, 2, 3].map(|number| bytes(&given::<CString>(&row, number)))
+        let is_forth = self.direction == Direction::Forth;
+        let phase = |number: i32| {
+            let name =
+                if is_forth { PHASES[usize::try_from(number).expect("a phase's number is small")] } else { BACK };
+            Some(name.trim_end().as_bytes().to_vec())
         };
-        let [table, _, column] = names(database);
+        let [table, column] = names(database, self.target.column);
         let mut rows: Vec<Row> = Vec::new();
         if !self.columns.is_empty() {
-            for row in database.ask(with_columns!("notes.sql"), &self.arguments()) {
+            let notes = if is_forth { database.ask(with_columns!("notes.sql"), &self.arguments()) } else { Vec::new() };
+            for row in notes {
                 rows.push([phase(0), Some(bytes(&given::<CString>(&row, 1))), None, None]);
             }
-            for view in
-                self.remakes.iter().filter_map(|statement| statement.strip_prefix(b"REFRESH MATERIALIZED VIEW "))
+            for view in self
+                .remakes
+                .iter()
+                .filter_map(|statement| statement.strip_prefix(b"REFRESH MATERIALIZED VIEW "))
+                .filter(|_| is_forth)
             {
                 let note = [view, b": is filled again in the switch, under its locks"].concat();
                 rows.push([phase(0), Some(note), None, None]);
             }
-            for step in self.steps.iter().filter(|step| step.phase < SWITCH) {
-                let number = usize::try_from(step.phase).expect("a phase's number is small");
-                rows.push([phase(number), step.what.clone(), Some(step.statement.clone()), step.locks.clone()]);
+            if !is_forth {
+                for row in database.ask(with_columns!("fits.sql"), &self.arguments()) {
+                    let texts = [1, 2, 3].map(|number| Some(bytes(&given::<CString>(&row, number))));
+                    let [step, statement, locks] = texts;
+                    rows.push([phase(BUILD), step, statement, locks]);
+                }
             }
-            let row = database.ask(with_columns!("locked.sql"), &self.arguments()).remove(0);
-            let [list, locked] = [1, 2].map(|number| bytes(&given::<CString>(&row, number)));
-            let first = database.ask(
-                "SELECT format('snowflake_plan.widen_has(%L, ''bigint'', %L)', format('%I.%I', nspname, relname), attname)::cstring
-                 FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace JOIN pg_attribute ON attrelid = c.oid
-                 WHERE c.oid = $1 AND attnum = $2",
-                &self.columns[0].arguments(),
-            );
-            let unless: CString = given(&first[0], 1);
-            let expect = [
-                b"SELECT snowflake_plan.widen_expect(",
-                &literal(&table)[..],
-                b", ",
-                &literal(&column),
-                b", ",
-                &literal(self.fingerprint().as_bytes()),
-                b")",
-            ]
-            .concat();
-            let statements: Vec<_> = std::iter::once(&expect[..])
-                .chain(self.switch())
-                .map(|statement| [b"    ", &literal(statement)[..]].concat())
-                .collect();
-            let call = [
-                b"CALL snowflake_plan.widen_step(",
-                &literal(unless.to_bytes())[..],
-                b", ",
-                &literal(&list),
-                b", ARRAY[\n",
-                &statements.join(&b",\n"[..]),
-                b"]);",
-            ]
-            .concat();
-            let locks = [&locked[..], b": ACCESS EXCLUSIVE, for a moment"].concat();
-            rows.push([
-                phase(4),
-                Some(b"put the new columns in the place of the old ones".to_vec()),
-                Some(call),
-                Some(locks),
-            ]);
+            let first = if is_forth { 0 } else { BUILD };
+            for step in self.steps.iter().filter(|step| (first..SWITCH).contains(&step.phase)) {
+                rows.push([phase(step.phase), step.what.clone(), Some(step.statement.clone()), step.locks.clone()]);
+            }
+            rows.push(self.switch_row(database, phase(SWITCH), &table, &column));
         }
         let tables = database.ask(with_holders!("tables.sql"), &pairs(&[self.target.column]));
-        for row in tables {
-            let name = bytes(&given::<CString>(&row, 1));
-            rows.push([
-                phase(5),
-                Some([b"collect statistics of ", &name[..]].concat()),
-                Some([b"ANALYZE ", &name[..], b";"].concat()),
-                Some([&name[..], b": SHARE UPDATE EXCLUSIVE"].concat()),
-            ]);
+        let tables: Vec<Oid> = tables.iter().map(|row| given(row, 1)).collect();
+        let former = switched(database, &self.target);
+        let ([rels, atts, wide], [former_rels, former_atts]) = (self.arguments(), pairs(&former));
+        let arguments = [rels, atts, wide, tables.into(), former_rels, former_atts];
+        for row in database.ask(with_keys!("clean.sql"), &arguments) {
+            let [step, statement, locks] = [2, 3, 4].map(|number| Some(bytes(&given::<CString>(&row, number))));
+            rows.push([phase(given(&row, 1)), step, statement, locks]);
         }
         if is_converted {
             let sql = "SELECT format('SELECT %I.snowflake_convert(%L, %L);', nspname, $1::text, $2::text)::cstring
@@ -285,7 +313,7 @@ impl Plan {
                 [&table, &column].map(|name| CString::new(name.clone()).expect("a name holds no NUL"));
             let row = database.ask(sql, &[table_name.as_c_str().into(), column_name.as_c_str().into()]).remove(0);
             rows.push([
-                phase(5),
+                phase(6),
                 Some(b"draw ids".to_vec()),
                 Some(bytes(&given::<CString>(&row, 1))),
                 Some([&table[..], b": ACCESS EXCLUSIVE, for a moment"].concat()),
@@ -293,6 +321,67 @@ impl Plan {
         }
         rows
     }
+
+    /// The row of the switch: one statement that makes the plan again under its locks.
+    fn switch_row(&self, database: &mut SpiDatabase, phase: Option<Vec<u8>>, table: &[u8], column: &[u8]) -> Row {
+        let row = database.ask(with_columns!("locked.sql"), &self.arguments()).remove(0);
+        let [list, locked] = [1, 2].map(|number| bytes(&given::<CString>(&row, number)));
+        let [first_table, first_column] = names(database, self.columns[0]);
+        let unless = [
+            if self.direction == Direction::Forth { &b""[..] } else { b"NOT " },
+            b"snowflake_plan.widen_has(",
+            &literal(&first_table),
+            b", 'bigint', ",
+            &literal(&first_column),
+            b")",
+        ]
+        .concat();
+        let expect = [
+            b"SELECT snowflake_plan.widen_expect(",
+            &literal(table)[..],
+            b", ",
+            &literal(column),
+            b", ",
+            &literal(self.fingerprint().as_bytes()),
+            b")",
+        ]
+        .concat();
+        let statements: Vec<_> = std::iter::once(&expect[..])
+            .chain(self.switch())
+            .map(|statement| [b"    ", &literal(statement)[..]].concat())
+            .collect();
+        let call = [
+            b"CALL snowflake_plan.widen_step(",
+            &literal(&unless)[..],
+            b", ",
+            &literal(&list),
+            b", ARRAY[\n",
+            &statements.join(&b",\n"[..]),
+            b"]);",
+        ]
+        .concat();
+        let what = match self.direction {
+            Direction::Forth => &b"put the new columns in the place of the old ones"[..],
+            Direction::Back => b"put the old columns in the place of the new ones",
+        };
+        [phase, Some(what.to_vec()), Some(call), Some([&locked[..], b": ACCESS EXCLUSIVE, for a moment"].concat())]
+    }
+}
+
+/// The column's table as in SQL, and its name.
+fn names(database: &mut SpiDatabase, column: Column) -> [Vec<u8>; 2] {
+    let sql = "SELECT format('%I.%I', nspname, relname)::cstring, attname::text::cstring
+               FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace JOIN pg_attribute ON attrelid = c.oid
+               WHERE c.oid = $1 AND attnum = $2";
+    let row = database.ask(sql, &column.arguments()).remove(0);
+    [1, 2].map(|number| bytes(&given::<CString>(&row, number)))
+}
+
+/// The columns of a switch whose former columns are still there.
+fn switched(database: &mut SpiDatabase, target: &Target) -> Vec<Column> {
+    let column = |row: &_| Column { table: given(row, 1), number: given(row, 2) };
+    let wide: Vec<_> = database.ask(with_holders!("wide.sql"), &pairs(&[target.column])).iter().map(column).collect();
+    database.ask(with_kept!("switched.sql"), &pairs(&wide)).iter().map(column).collect()
 }
 
 fn in_database<T>(
@@ -313,21 +402,25 @@ fn in_database<T>(
 pub fn widen(relation: Oid, attribute: &CStr, is_converted: bool) -> Result<Vec<Row>, Unwidenable> {
     let named = NamedColumn { relation, attribute: attribute.to_owned() };
     in_database(c"snowflake_widen()", |database| {
-        let plan = Plan::make(database, &named, false)?;
+        let plan = Plan::make(database, &named, Direction::Forth, false)?;
         Ok(plan.rows(database, is_converted))
     })
 }
 
-/// Returns the statements that undo what those of [`widen`] have made, before the switch.
+/// Returns the statements that undo what those of [`widen`] have made, before the switch, or after
+/// it while the former columns are there.
 ///
 /// # Errors
-/// Those of finding the column.
+/// Those of finding the column, and after the switch those of [`widen`].
 pub fn widen_back(relation: Oid, attribute: &CStr) -> Result<Vec<Row>, Unwidenable> {
     let named = NamedColumn { relation, attribute: attribute.to_owned() };
     in_database(c"snowflake_widen_back()", |database| {
-        let target = Target::find(database, &named, Aim::Ids { rewrite: true })?;
+        let plan = Plan::make(database, &named, Direction::Back, false)?;
+        if !plan.columns.is_empty() {
+            return Ok(plan.rows(database, false));
+        }
         let narrow: Vec<_> = database
-            .ask(with_holders!("../convert/narrow.sql"), &pairs(&[target.column]))
+            .ask(with_holders!("../convert/narrow.sql"), &pairs(&[plan.target.column]))
             .iter()
             .map(|row| Column { table: given(row, 1), number: given(row, 2) })
             .collect();
@@ -336,7 +429,7 @@ pub fn widen_back(relation: Oid, attribute: &CStr) -> Result<Vec<Row>, Unwidenab
         Ok(rows
             .iter()
             .map(texts)
-            .map(|[step, statement, locks]| [Some(b"way back".to_vec()), step, statement, locks])
+            .map(|[step, statement, locks]| [Some(BACK.trim_end().as_bytes().to_vec()), step, statement, locks])
             .collect())
     })
 }
@@ -348,7 +441,8 @@ pub fn widen_back(relation: Oid, attribute: &CStr) -> Result<Vec<Row>, Unwidenab
 pub fn expect(relation: Oid, attribute: &CStr, fingerprint: &[u8]) -> Result<(), Unwidenable> {
     let named = NamedColumn { relation, attribute: attribute.to_owned() };
     in_database(c"snowflake_plan.widen_expect()", |database| {
-        let plan = Plan::make(database, &named, true)?;
+        let direction = if fingerprint.starts_with(BACK.as_bytes()) { Direction::Back } else { Direction::Forth };
+        let plan = Plan::make(database, &named, direction, true)?;
         if plan.fingerprint().as_bytes() == fingerprint {
             Ok(())
         } else {

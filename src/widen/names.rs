@@ -38,15 +38,23 @@ fn token(text: &[u8]) -> usize {
     }
 }
 
-/// Returns a text with columns in place of others, and how many it has replaced. Each column is
-/// given as SQL writes it. An operator class for the type of a replaced column follows it.
-pub fn replace(text: &[u8], columns: &[(Vec<u8>, Vec<u8>)]) -> (Vec<u8>, i64) {
+/// A column that another one replaces. Both are given as SQL writes them. The kind is the other's:
+/// `int8`, or on the way back `int4` or `int2`.
+pub struct Replaced {
+    pub name: Vec<u8>,
+    pub other: Vec<u8>,
+    pub kind: Vec<u8>,
+}
+
+/// Returns a text with columns in place of others, and how many it has replaced. An operator class
+/// for the type of a replaced column follows it.
+pub fn replace(text: &[u8], columns: &[&Replaced]) -> (Vec<u8>, i64) {
     let mut replaced = Vec::with_capacity(text.len());
     let mut count = 0;
     let mut rest = text;
     // What stands before, without spaces.
     let mut before: &[u8] = b"";
-    let mut follows_column = false;
+    let mut follows_column = None;
     while !rest.is_empty() {
         let (word, after) = rest.split_at(token(rest));
         rest = after;
@@ -56,20 +64,24 @@ pub fn replace(text: &[u8], columns: &[(Vec<u8>, Vec<u8>)]) -> (Vec<u8>, i64) {
         }
         let is_part = before == b"." || after.first() == Some(&b'.') || after.first() == Some(&b'(');
         let is_type = replaced.ends_with(b"::");
-        let column = columns.iter().find(|(name, _)| name == word && !is_part && !is_type && before != b"COLLATE");
-        if let Some((_, other)) = column {
-            replaced.extend_from_slice(other);
+        let column = columns.iter().find(|column| column.name == word && !is_part && !is_type && before != b"COLLATE");
+        if let Some(column) = column {
+            replaced.extend_from_slice(&column.other);
             count += 1;
-            follows_column = true;
-        } else if follows_column && (is_of_word(word[0]) || word == b"." || word == b"\"") {
+            follows_column = Some(String::from_utf8_lossy(&column.kind));
+        } else if let Some(kind) =
+            follows_column.take().filter(|_| is_of_word(word[0]) || word == b"." || word == b"\"")
+        {
             // An operator class, such as int4_minmax_multi_ops. An expression is in parentheses.
-            let class = String::from_utf8_lossy(word).replace("int4", "int8").replace("int2", "int8");
-            replaced.extend_from_slice(if word.starts_with(b"int") || class.contains("_int8_") {
+            let class = ["int2", "int4", "int8"]
+                .iter()
+                .fold(String::from_utf8_lossy(word).into_owned(), |class, former| class.replace(former, &kind));
+            replaced.extend_from_slice(if word.starts_with(b"int") || class.contains(&format!("_{kind}_")) {
                 class.as_bytes()
             } else {
                 word
             });
-            follows_column = word != b"_ops" && !word.ends_with(b"_ops");
+            follows_column = Some(kind).filter(|_| !word.ends_with(b"_ops"));
         } else {
             if word[0] == b'\'' && word.contains(&b'\\') {
                 replaced.push(b'E');
@@ -78,7 +90,7 @@ pub fn replace(text: &[u8], columns: &[(Vec<u8>, Vec<u8>)]) -> (Vec<u8>, i64) {
             } else {
                 replaced.extend_from_slice(word);
             }
-            follows_column = false;
+            follows_column = None;
         }
         before = word;
     }

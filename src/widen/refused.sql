@@ -27,6 +27,23 @@
     SELECT rel, 'pg_publication'::regclass, p.oid, pubowner
     FROM remade JOIN pg_publication_rel r ON classid = 'pg_publication_rel'::regclass AND r.oid = objid JOIN pg_publication p ON p.oid = prpubid
 ),
+     -- Where the steps create again what has a name in a schema.
+     place (rel, namespace) AS (
+    SELECT rel, relnamespace FROM named
+    WHERE EXISTS (SELECT FROM pg_index i WHERE i.indrelid = rel AND (att = ANY (i.indkey) OR concat(i.indexprs::text, i.indpred::text) ~ format(':varattno %s ', att)))
+  UNION
+    SELECT rel, c.relnamespace FROM remade JOIN pg_rewrite r ON classid = 'pg_rewrite'::regclass AND r.oid = objid AND rulename = '_RETURN' JOIN pg_class c ON c.oid = ev_class
+  UNION
+    SELECT rel, pronamespace FROM remade JOIN pg_proc p ON classid = 'pg_proc'::regclass AND p.oid = objid
+  UNION
+    SELECT rel, c.relnamespace
+    FROM named JOIN pg_depend d ON d.refclassid = 'pg_class'::regclass AND d.refobjid = rel AND d.refobjsubid = att AND d.deptype = 'i'
+         JOIN pg_class c ON d.classid = 'pg_class'::regclass AND c.oid = d.objid
+  UNION
+    SELECT rel, stxnamespace
+    FROM named JOIN pg_depend d ON d.refclassid = 'pg_class'::regclass AND d.refobjid = rel AND d.refobjsubid = att
+         JOIN pg_statistic_ext s ON d.classid = 'pg_statistic_ext'::regclass AND s.oid = d.objid
+),
      -- The types whose values hold rows of the tables.
      holder (rel, type) AS (
     SELECT rel, reltype FROM named
@@ -41,15 +58,7 @@
 )
 SELECT refused.reason::text::cstring, refused.rel::regclass::text::cstring, refused.object::text::cstring
 FROM (
-    SELECT 'partitions', rel, attname::text FROM named WHERE relkind = 'p' OR relispartition
-  UNION ALL
-    -- A wide column of such a table that refers to this one.
-    SELECT 'partitions', conrelid, key.attname
-    FROM named JOIN pg_constraint ON contype = 'f' AND confrelid = rel AND att = ANY (confkey)
-         JOIN pg_class r ON r.oid = conrelid AND (r.relkind = 'p' OR r.relispartition)
-         JOIN pg_attribute key ON key.attrelid = conrelid AND key.attnum = conkey[array_position(confkey, att)]
-  UNION ALL
-    SELECT 'inheritance', rel, attname FROM named
+    SELECT 'inheritance', rel, attname::text FROM named
     WHERE relkind = 'r' AND NOT relispartition AND EXISTS (SELECT FROM pg_inherits WHERE rel IN (inhrelid, inhparent))
   UNION ALL
     SELECT 'foreign', rel, attname FROM named WHERE relkind NOT IN ('r', 'p')
@@ -64,6 +73,9 @@ FROM (
     SELECT 'owner of', rel, pg_describe_object(classid, objid, 0) FROM owned
     WHERE NOT pg_has_role(owner, 'USAGE') AND (classid <> 'pg_class'::regclass OR objid NOT IN (SELECT rel FROM named))
   UNION ALL
+    SELECT 'schema', min(rel), quote_ident(nspname) FROM place JOIN pg_namespace n ON n.oid = namespace
+    WHERE NOT has_schema_privilege(n.oid, 'CREATE') GROUP BY nspname
+  UNION ALL
     -- Since PostgreSQL 18.
     SELECT 'period', rel, conname FROM named JOIN pg_constraint k ON conrelid = rel AND att = ANY (conkey) OR confrelid = rel AND att = ANY (confkey)
     WHERE to_jsonb(k) ->> 'conperiod' = 'true'
@@ -71,7 +83,7 @@ FROM (
     -- No name is left after that of such a trigger, which could change the narrow column after the
     -- wide one has been filled: BEFORE, FOR EACH ROW, on INSERT or UPDATE.
     SELECT 'late', rel, tgname FROM named JOIN pg_trigger ON tgrelid = rel
-    WHERE NOT tgisinternal AND tgtype & 3 = 3 AND tgtype & 20 <> 0 AND tgname > '~snowflake_widen_' AND octet_length(tgname || '~' || att) > 63
+    WHERE NOT tgisinternal AND tgtype & 3 = 3 AND tgtype & 20 <> 0 AND tgname > '~snowflake_widen_' AND octet_length(tgname) > 57
           AND tgfoid <> 'snowflake_plan.widen_keep()'::regprocedure
   UNION ALL
     SELECT 'changed', rel, attname FROM named

@@ -1,6 +1,6 @@
--- The tables with a column that holds the values.
-SELECT format('%I.%I', nspname, relname)::cstring
-FROM holds JOIN pg_class c ON c.oid = rel JOIN pg_namespace n ON n.oid = relnamespace
-WHERE relkind = 'r' AND pg_has_role(relowner, 'USAGE')
-GROUP BY nspname, relname
-ORDER BY nspname, relname
+-- The tables, without partitions, with a column that holds the values.
+SELECT c.oid
+FROM holds JOIN pg_class c ON c.oid = rel
+WHERE relkind IN ('r', 'p') AND NOT relispartition AND pg_has_role(relowner, 'USAGE')
+GROUP BY c.oid
+ORDER BY c.oid

@@ -1,13 +1,21 @@
 -- The texts that name a column to be widened: of indexes, from the list of columns on, and of CHECK
 -- constraints. For each: the object, the table, the text, how often the text names such columns,
--- and the object's name for messages. What depends on a generated column is left out, because it is
--- created again after that.
+-- the object's name for messages, its expressions alone, and the table with the new columns, which
+-- may not exist yet. What depends on a generated column is left out, because it is created again
+-- after that.
+,    widened (rel, from_it) AS (
+    SELECT rel, format('FROM (SELECT *%s FROM ONLY %s) AS %I',
+                       string_agg(format(', NULL::%s AS %I', type, wide), '')
+                           FILTER (WHERE NOT EXISTS (SELECT FROM pg_attribute w WHERE w.attrelid = rel AND w.attname = wide)),
+                       name, (SELECT relname FROM pg_class WHERE oid = rel))
+    FROM col GROUP BY rel, name
+)
 ,    idx AS (
     SELECT i.*, x.relname AS index_name, x.reltablespace, am.amname, t.name, t.nspname,
            concat(i.indexprs::text, i.indpred::text) AS tree, i.indkey::int2[] AS keys
     FROM (SELECT DISTINCT rel, name, nspname FROM col) AS t JOIN pg_index i ON i.indrelid = t.rel
          JOIN pg_class x ON x.oid = i.indexrelid JOIN pg_am am ON am.oid = x.relam
-    WHERE NOT indisexclusion AND EXISTS (SELECT FROM col WHERE col.rel = t.rel AND (col.att = ANY (i.indkey)
+    WHERE x.relkind = 'i' AND NOT indisexclusion AND EXISTS (SELECT FROM col WHERE col.rel = t.rel AND (col.att = ANY (i.indkey)
                       OR concat(i.indexprs::text, i.indpred::text) ~ format(':varattno %s ', col.att)))
           -- Another widening builds its own anew.
           AND NOT (starts_with(x.relname::text, 'snowflake_widen_')
@@ -31,14 +39,17 @@ SELECT indexrelid, indrelid, concat(substr(definition, length(beginning) + 1, le
               predicate)::cstring,
        (SELECT count(*) FROM col JOIN unnest(keys) AS key ON key = col.att WHERE col.rel = indrelid)
        + (SELECT coalesce(sum((SELECT count(*) FROM regexp_matches(tree, att, 'g'))), 0)::bigint FROM (SELECT format(':varattno %s ', col.att) AS att FROM col WHERE col.rel = indrelid) AS c),
-       format('index %I.%I', nspname, index_name)::cstring
-FROM head, LATERAL (SELECT coalesce(' WHERE ' || pg_get_expr(indpred, indrelid), '')) AS p (predicate)
+       format('index %I.%I', nspname, index_name)::cstring,
+       concat_ws(', ', pg_get_expr(indexprs, indrelid), pg_get_expr(indpred, indrelid))::cstring, from_it::cstring
+FROM head JOIN widened ON rel = indrelid, LATERAL (SELECT coalesce(' WHERE ' || pg_get_expr(indpred, indrelid), '')) AS p (predicate)
 UNION ALL
 SELECT k.oid, k.conrelid, pg_get_expr(conbin, conrelid)::cstring,
        (SELECT coalesce(sum((SELECT count(*) FROM regexp_matches(conbin::text, att, 'g'))), 0)::bigint
         FROM (SELECT format(':varattno %s ', col.att) AS att FROM col WHERE col.rel = conrelid) AS c),
-       format('check constraint "%s" of table %s', conname, conrelid::regclass)::cstring
-FROM pg_constraint k
-WHERE contype = 'c' AND EXISTS (SELECT FROM col WHERE col.rel = conrelid AND col.att = ANY (conkey))
+       format('check constraint "%s" of table %s', conname, conrelid::regclass)::cstring,
+       pg_get_expr(conbin, conrelid)::cstring, from_it::cstring
+FROM pg_constraint k JOIN widened ON rel = conrelid
+-- A partition's follows its partitioned table's.
+WHERE contype = 'c' AND coninhcount = 0 AND EXISTS (SELECT FROM col WHERE col.rel = conrelid AND col.att = ANY (conkey))
       AND NOT EXISTS (SELECT FROM kept WHERE kept.rel = conrelid AND kept.wide_att = ANY (conkey))
       AND NOT EXISTS (SELECT FROM col WHERE col.rel = conrelid AND col.generated && conkey)

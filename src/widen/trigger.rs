@@ -1,9 +1,10 @@
-//! The trigger that keeps a wide column equal to the narrow one while a table is widened. Never
-//! reads another row, and changes no other column.
+//! The trigger that keeps a column equal to the one beside it while a table is widened: the wide
+//! one to the narrow one, and after the switch the narrow one to the wide one. There a value that
+//! does not fit becomes NULL. Never reads another row, and changes no other column.
 //!
 //! A trigger in C, because each row that sessions write passes it. Its condition, `NEW.wide IS
-//! DISTINCT FROM NEW.narrow`, tells it the columns. PostgreSQL keeps the condition right when a
-//! column is renamed, and when a dump is restored in which columns have other numbers.
+//! DISTINCT FROM NEW.narrow` or the reverse, tells it the columns. PostgreSQL keeps the condition
+//! right when a column is renamed, and when a dump is restored in which columns have other numbers.
 
 use std::ffi::CStr;
 
@@ -75,23 +76,31 @@ pub unsafe extern "C-unwind" fn snowflake_widen_keep(fcinfo: pg_sys::FunctionCal
         refuse();
     }
     // SAFETY: a condition is a text that ends with a NUL.
-    let Some([mut wide, narrow]) = columns_of(unsafe { CStr::from_ptr(trigger.tgqual) }) else { refuse() };
+    let Some([mut target, source]) = columns_of(unsafe { CStr::from_ptr(trigger.tgqual) }) else { refuse() };
     // SAFETY: the table's description lives as long as the call.
     let at = |number| unsafe { attribute(columns, number) };
-    let is_fit = at(wide).is_some_and(|found| found.atttypid == pg_sys::INT8OID);
-    let Some(kind) = at(narrow).map(|found| found.atttypid).filter(|_| is_fit) else { refuse() };
+    let [Some(to), Some(from)] = [target, source].map(|number| at(number).map(|found| found.atttypid)) else {
+        refuse()
+    };
     let row = if is_update { data.tg_newtuple } else { data.tg_trigtuple };
     // SAFETY: the row has the table's columns, and both numbers are columns of it.
     unsafe {
         let mut is_null = false;
-        let value = pg_sys::heap_getattr(row, narrow, columns, &mut is_null);
+        let value = pg_sys::heap_getattr(row, source, columns, &mut is_null);
         // By value, and without the sign's bits where the platform leaves others above them.
-        let mut value = Datum::from(match kind {
-            pg_sys::INT2OID => i64::from(value.value() as i16),
-            pg_sys::INT4OID => i64::from(value.value() as i32),
+        let value = match (from, to) {
+            (pg_sys::INT2OID, pg_sys::INT8OID) => i64::from(value.value() as i16),
+            (pg_sys::INT4OID, pg_sys::INT8OID) => i64::from(value.value() as i32),
+            (pg_sys::INT8OID, pg_sys::INT2OID | pg_sys::INT4OID) => value.value() as i64,
             _ => refuse(),
-        });
-        let row = pg_sys::heap_modify_tuple_by_cols(row, columns, 1, &raw mut wide, &raw mut value, &raw mut is_null);
+        };
+        is_null |= match to {
+            pg_sys::INT2OID => i16::try_from(value).is_err(),
+            pg_sys::INT4OID => i32::try_from(value).is_err(),
+            _ => false,
+        };
+        let mut value = Datum::from(value);
+        let row = pg_sys::heap_modify_tuple_by_cols(row, columns, 1, &raw mut target, &raw mut value, &raw mut is_null);
         Datum::from(row)
     }
 }

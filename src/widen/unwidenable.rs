@@ -15,6 +15,8 @@ pub enum Unwidenable {
     Table { reason: String, table: String, object: String },
     /// A text of an object that names columns in a way that this library cannot read.
     Text(String),
+    /// An object that calls a function which takes no bigint, with PostgreSQL's message.
+    Function { object: String, message: String },
     /// Objects, a line for each, for which only the user knows how to create them again.
     Unwritten(String),
     /// What depends on the columns has changed since the call that wrote the statement.
@@ -42,8 +44,6 @@ fn of_table(reason: &str, table: &str, object: &str) -> Report {
     let is_no =
         |what: &str| Report::new(ERRCODE_INVALID_TABLE_DEFINITION, format!("cannot widen column \"{object}\": {what}"));
     match reason {
-        "partitions" => is_no(&format!("table {table} is partitioned or a partition"))
-            .hint("Use snowflake_convert() with rewrite => true, which locks the table while it is rewritten."),
         "inheritance" => is_no(&format!("table {table} inherits, or is inherited from"))
             .hint("Use snowflake_convert() with rewrite => true, which locks the table while it is rewritten."),
         "foreign" => is_no(&format!("{table} is not a table of this database")).hint("Widen it where its rows are."),
@@ -55,6 +55,9 @@ fn of_table(reason: &str, table: &str, object: &str) -> Report {
         "owner of" => Report::new(ERRCODE_INSUFFICIENT_PRIVILEGE, format!("must be owner of {object}"))
             .detail(format!("It depends on a column of table {table} that has to be widened."))
             .hint("Ask the owner of all these objects, or a superuser."),
+        "schema" => Report::new(ERRCODE_INSUFFICIENT_PRIVILEGE, format!("permission denied for schema {object}"))
+            .detail(format!("What depends on a column of table {table} has to be created again there."))
+            .hint("Grant CREATE on the schema to the role that calls."),
         "rows" => Report::new(
             ERRCODE_INVALID_TABLE_DEFINITION,
             format!("cannot widen a column of table {table}, whose rows are stored in column {object}"),
@@ -93,6 +96,10 @@ impl Reportable for Unwidenable {
             )
             .detail("A word in its definition looks like a column's name.")
             .hint("Rename the column, or drop the object and create it again afterwards."),
+            Self::Function { object, message } => {
+                Report::new(ERRCODE_UNDEFINED_FUNCTION, format!("cannot write {object} for a bigint column: {message}"))
+                    .hint("Create the function for bigint as well, or drop the object.")
+            }
             Self::Unwritten(objects) => Report::new(
                 ERRCODE_DEPENDENT_OBJECTS_STILL_EXIST,
                 "cannot widen columns that objects depend on for which no statements can be written",

@@ -15,8 +15,8 @@ pub struct Arguments {
     pub charts: Option<PathBuf>,
     /// A directory with `redis-server` and `redis-benchmark`, in which a socket can be created.
     pub redis: Option<PathBuf>,
-    /// The number of rows of each table of the group `forms`.
-    pub rows: u64,
+    /// The number of rows of each table of the group `forms`, or of the first one of `widen`.
+    pub rows: Option<u64>,
     /// The groups that were named; none means all but those that are measured on request only.
     names: Vec<String>,
 }
@@ -28,15 +28,14 @@ impl Arguments {
     ///
     /// Returns what is wrong with it.
     pub fn read(mut words: impl Iterator<Item = String>) -> Result<Self, String> {
-        let mut arguments =
-            Self { runs: None, csv: None, charts: None, redis: None, rows: 50_000_000, names: Vec::new() };
+        let mut arguments = Self { runs: None, csv: None, charts: None, redis: None, rows: None, names: Vec::new() };
         while let Some(word) = words.next() {
             let mut value = || words.next().ok_or_else(|| format!("\"{word}\" needs a value"));
             match word.as_str() {
                 "--runs" => arguments.runs = Some(number(&value()?, "runs")?),
                 "--csv" => arguments.csv = Some(value()?.into()),
                 "--charts" => arguments.charts = Some(value()?.into()),
-                "--rows" => arguments.rows = number(&value()?, "rows")? as u64,
+                "--rows" => arguments.rows = Some(number(&value()?, "rows")? as u64),
                 "--redis" => arguments.redis = Some(value()?.into()),
                 name if GROUPS.iter().any(|group| group.name == name) => arguments.names.push(word),
                 _ => {

@@ -38,6 +38,7 @@ mod session;
 mod settled;
 mod time;
 mod wal;
+mod widen;
 
 use std::process::ExitCode;
 use std::time::Instant;
@@ -59,7 +60,7 @@ struct Group {
     measure: fn(&Arguments, usize) -> Result<Measured, Failure>,
 }
 
-const GROUPS: [Group; 18] = [
+const GROUPS: [Group; 19] = [
     Group {
         name: "calls",
         about: "snowflake_next() against nextval(), the clock, UUIDs and PL/pgSQL, 250,000 calls of each a run",
@@ -156,7 +157,7 @@ const GROUPS: [Group; 18] = [
         about: "each form of a condition on a time, by an id, a column and a UUID",
         runs: 5,
         is_on_request: true,
-        measure: |arguments, runs| forms::measure(arguments.rows, runs),
+        measure: |arguments, runs| forms::measure(arguments.rows.unwrap_or(50_000_000), runs),
     },
     Group {
         name: "public",
@@ -171,6 +172,13 @@ const GROUPS: [Group; 18] = [
         runs: 5,
         is_on_request: true,
         measure: |_, runs| settled::measure(runs),
+    },
+    Group {
+        name: "widen",
+        about: "from integer to bigint: 10 million rows with three foreign keys, while a session writes",
+        runs: 1,
+        is_on_request: true,
+        measure: |arguments, _| widen::measure(arguments.rows.unwrap_or(10_000_000)),
     },
     Group {
         name: "scale",

@@ -828,6 +828,51 @@ fn a_cutover_to_another_server_and_back_under_load_loses_no_row_and_repeats_no_i
     }
 }
 
+/// The old server keeps integer keys, and the new one draws ids.
+#[test]
+fn a_cutover_to_another_server_widens_keys_on_its_way() {
+    let [mut older, newer] = ["1", "2"].map(|number| publishing(Server::builder().set("worker_id", number)));
+    if let Some(pg_config) = env::var_os("OLD_PG_CONFIG") {
+        older = older.installation(pg_config);
+    }
+    let [old, new] = [older.start_with_extension(), newer.start()];
+    psql(&old, &[], block("widen-example"));
+    let roles = "CREATE ROLE replicator LOGIN REPLICATION; GRANT SELECT ON visits, clicks TO replicator;
+        CREATE ROLE app LOGIN; GRANT ALL ON visits, clicks, visits_id_seq, clicks_number_seq TO app";
+    old.connect().batch_execute(roles).unwrap();
+    for (program, argument) in [("pg_dumpall", "--roles-only"), ("pg_dump", "--schema-only")] {
+        let dump = old.client(program).arg(argument).output().unwrap();
+        assert!(dump.status.success(), "{}", String::from_utf8_lossy(&dump.stderr));
+        follow(&new, &String::from_utf8(dump.stdout).unwrap().replace("CREATE ROLE postgres;", ""));
+    }
+    psql(&new, &[], block("widen"));
+    follow(&old, recipe(PUBLISH));
+    follow_with(&new, recipe(SUBSCRIBE), &old);
+    wait_until_copied(&new);
+    let write = "INSERT INTO visits (page) VALUES ('home'); INSERT INTO clicks (visit) SELECT max(id) FROM visits";
+    old.connect()
+        .batch_execute(&format!(
+            "{write}; DELETE FROM clicks WHERE visit = 7; UPDATE visits SET page = 'x' WHERE id = 7"
+        ))
+        .unwrap();
+    let (stop, repeated) = recipe(STOP).split_once("\n\n").expect("it ends in what is repeated");
+    follow(&old, stop);
+    wait_until("the other server to have all", || follow(&old, repeated).ends_with("\nt"));
+    follow(&new, recipe(TURN));
+    follow(&new, recipe(OPEN));
+    let rows = "SELECT concat(md5(string_agg(concat(id, page), ' ' ORDER BY id)), (SELECT md5(string_agg(concat(number, visit), ' ' ORDER BY number)) FROM clicks))
+        FROM visits";
+    let mut session = new.connect();
+    assert_eq!(session.value(rows), old.connect().value(rows));
+    // The dense column has its sequence, as the page says.
+    session.batch_execute(&format!("SELECT setval('clicks_number_seq', max(number)) FROM clicks; {write}")).unwrap();
+    assert_eq!(
+        session.value("SELECT max(id) > 1099511627776 AND max(id) = (SELECT max(visit) FROM clicks) FROM visits"),
+        "true"
+    );
+    assert_eq!(session.value("SELECT count(*) FROM home_visits"), "5001");
+}
+
 #[test]
 fn an_id_that_a_shard_draws_hashes_to_its_partition() {
     let server = Server::drawing().start_with_extension();

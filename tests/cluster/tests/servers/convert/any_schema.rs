@@ -23,6 +23,13 @@ pub struct Table {
     pub converted: bool,
 }
 
+impl Table {
+    /// Whether it takes rows that refer to no other one.
+    pub fn takes_rows(&self) -> bool {
+        self.references.iter().all(|reference| reference.column != "id")
+    }
+}
+
 pub struct Reference {
     column: String,
     kind: &'static str,
