@@ -51,11 +51,13 @@ fn a_life_after(ends: fn(&Server)) {
     let worker = server.connect().wait_for_lease();
     server.connect().batch_execute("CREATE DATABASE other").unwrap();
     server.connect_to("other").batch_execute("CREATE EXTENSION snowflake_id").unwrap();
+    // As far ahead of the clock as a busy machine may need to start a server.
+    fleet.lengthen_the_lease(&server);
     fleet.registry.stop(Shutdown::Immediate);
     let draw = |database: &str| {
         let mut session = server.connect_to(database);
         session
-            .ids("SELECT snowflake_next() FROM generate_series(1, 20000)")
+            .ids("SELECT snowflake_next() FROM generate_series(1, 100000)")
             .unwrap()
             .into_iter()
             .collect::<BTreeSet<_>>()
