@@ -4,7 +4,9 @@
 use cluster::operator::commands;
 use cluster::pages::{block, page, psql};
 use cluster::refusal::assert_refused_as;
-use cluster::{Draw, Fleet, Operated, Running, Server, Shutdown, assert_unique, postgres_version, refused, wait_until};
+use cluster::{
+    Draw, Fleet, Leases, Operated, Running, Server, Shutdown, assert_unique, postgres_version, refused, wait_until,
+};
 use postgres::Client;
 
 /// Inserts a tag into the registry.
