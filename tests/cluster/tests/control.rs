@@ -46,8 +46,8 @@ fn a_life_that_goes_on_draws_again_what_the_one_before_has_drawn() {
 
 fn a_life_after(ends: fn(&Server)) {
     let fleet = Fleet::start();
-    // Four ids a second, so that a session is soon as far ahead of the clock as a busy machine needs
-    // to start a server.
+    // Four ids a second, so that a session is soon ahead of the clock by more than a busy machine
+    // needs to start a server.
     let layout = "time:33 worker:8 sequence:2 unit:1s epoch:2025-01-01T00:00:00Z";
     let server = fleet.member().set("layout", layout).set("max_borrow", "200s").start_with_extension();
     let worker = server.connect().wait_for_lease();
