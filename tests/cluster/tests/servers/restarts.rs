@@ -247,7 +247,10 @@ fn a_file_that_is_not_the_members_own_is_not_used() {
     let spoilt: [(&str, bool, Spoils); 10] = [
         ("lost", false, |page, _| fs::remove_file(page).unwrap()),
         ("truncated", false, |page, _| OpenOptions::new().write(true).open(page).unwrap().set_len(100).unwrap()),
-        ("broken", false, |page, _| OpenOptions::new().write(true).open(page).unwrap().write_all_at(b"x", 40).unwrap()),
+        ("broken", false, |page, _| {
+            let bytes = fs::read(page).unwrap();
+            OpenOptions::new().write(true).open(page).unwrap().write_all_at(&[!bytes[40]], 40).unwrap();
+        }),
         ("another server's", false, |page, other| {
             fs::write(page, fs::read(other).unwrap()).unwrap();
         }),
@@ -260,9 +263,9 @@ fn a_file_that_is_not_the_members_own_is_not_used() {
         }),
         ("open to others", true, |page, _| fs::set_permissions(page, fs::Permissions::from_mode(0o666)).unwrap()),
         ("of two names", true, |page, _| fs::hard_link(page, page.with_extension("link")).unwrap()),
-        ("a link", true, |page, other| {
-            fs::remove_file(page).unwrap();
-            symlink(other, page).unwrap();
+        ("a link to it", true, |page, _| {
+            fs::rename(page, page.with_extension("link")).unwrap();
+            symlink(page.with_extension("link"), page).unwrap();
         }),
         ("a directory", true, |page, _| {
             fs::remove_file(page).unwrap();
