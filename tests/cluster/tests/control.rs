@@ -46,16 +46,19 @@ fn a_life_that_goes_on_draws_again_what_the_one_before_has_drawn() {
 
 fn a_life_after(ends: fn(&Server)) {
     let fleet = Fleet::start();
-    let layout = "time:41 worker:10 sequence:2 unit:1ms epoch:2025-01-01T00:00:00Z";
-    let server = fleet.member().set("layout", layout).set("max_borrow", "30s").start_with_extension();
+    // Four ids a second, so that a session is soon ahead of the clock by more than a busy machine
+    // needs to start a server.
+    let layout = "time:33 worker:8 sequence:2 unit:1s epoch:2025-01-01T00:00:00Z";
+    let server = fleet.member().set("layout", layout).set("max_borrow", "200s").start_with_extension();
     let worker = server.connect().wait_for_lease();
     server.connect().batch_execute("CREATE DATABASE other").unwrap();
     server.connect_to("other").batch_execute("CREATE EXTENSION snowflake_id").unwrap();
+    fleet.lengthen_the_lease(&server);
     fleet.registry.stop(Shutdown::Immediate);
     let draw = |database: &str| {
         let mut session = server.connect_to(database);
         session
-            .ids("SELECT snowflake_next() FROM generate_series(1, 20000)")
+            .ids("SELECT snowflake_next() FROM generate_series(1, 600)")
             .unwrap()
             .into_iter()
             .collect::<BTreeSet<_>>()

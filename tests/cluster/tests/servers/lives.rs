@@ -212,7 +212,8 @@ fn a_member_whose_page_is_broken_leases_another_number_at_once() {
     let before = number(&server);
     let mut all = draw(&server, DATABASES[0], 100);
     let (_, page) = page_of(server.postmaster_pid()).expect("it has a page");
-    fs::OpenOptions::new().write(true).open(page).unwrap().write_at(b"x", 20).unwrap();
+    let bytes = fs::read(&page).unwrap();
+    fs::OpenOptions::new().write(true).open(page).unwrap().write_all_at(&[!bytes[20]], 20).unwrap();
     // The server goes on, and says that a crash would need the registry.
     wait_until("a warning", || {
         server.reload();

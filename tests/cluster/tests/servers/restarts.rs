@@ -7,7 +7,7 @@
 
 use std::collections::BTreeSet;
 use std::fs::{self, OpenOptions};
-use std::os::unix::fs::{FileExt, PermissionsExt, chown, symlink};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, chown, symlink};
 use std::path::Path;
 use std::thread;
 
@@ -244,18 +244,28 @@ fn a_file_that_is_not_the_members_own_is_not_used() {
     let server = member(&fleet, &[]);
     let other = fleet.member().start_with_extension();
     type Spoils = fn(&Path, &Path);
-    let spoilt: [(&str, bool, Spoils); 9] = [
+    let spoilt: [(&str, bool, Spoils); 10] = [
         ("lost", false, |page, _| fs::remove_file(page).unwrap()),
         ("truncated", false, |page, _| OpenOptions::new().write(true).open(page).unwrap().set_len(100).unwrap()),
-        ("broken", false, |page, _| OpenOptions::new().write(true).open(page).unwrap().write_all_at(b"x", 40).unwrap()),
+        ("broken", false, |page, _| {
+            let bytes = fs::read(page).unwrap();
+            OpenOptions::new().write(true).open(page).unwrap().write_all_at(&[!bytes[40]], 40).unwrap();
+        }),
         ("another server's", false, |page, other| {
             fs::write(page, fs::read(other).unwrap()).unwrap();
         }),
+        ("a copy of it", false, |page, _| {
+            let (bytes, owner) = (fs::read(page).unwrap(), fs::metadata(page).unwrap());
+            fs::remove_file(page).unwrap();
+            fs::write(page, bytes).unwrap();
+            fs::set_permissions(page, owner.permissions()).unwrap();
+            chown(page, Some(owner.uid()), Some(owner.gid())).unwrap();
+        }),
         ("open to others", true, |page, _| fs::set_permissions(page, fs::Permissions::from_mode(0o666)).unwrap()),
         ("of two names", true, |page, _| fs::hard_link(page, page.with_extension("link")).unwrap()),
-        ("a link", true, |page, other| {
-            fs::remove_file(page).unwrap();
-            symlink(other, page).unwrap();
+        ("a link to it", true, |page, _| {
+            fs::rename(page, page.with_extension("link")).unwrap();
+            symlink(page.with_extension("link"), page).unwrap();
         }),
         ("a directory", true, |page, _| {
             fs::remove_file(page).unwrap();

@@ -4,7 +4,9 @@
 use cluster::operator::commands;
 use cluster::pages::{block, page, psql};
 use cluster::refusal::assert_refused_as;
-use cluster::{Draw, Fleet, Operated, Running, Server, Shutdown, assert_unique, postgres_version, refused, wait_until};
+use cluster::{
+    Draw, Fleet, Leases, Operated, Running, Server, Shutdown, assert_unique, postgres_version, refused, wait_until,
+};
 use postgres::Client;
 
 /// Inserts a tag into the registry.
@@ -468,16 +470,19 @@ fn one_server_is_its_own_registry() {
     server.restart();
     let mut session = server.connect();
     session.batch_execute("CREATE EXTENSION snowflake_id").unwrap();
+    let number = session.wait_for_lease();
     let mut drawn = draw(&mut session, "t", 2000);
     assert_eq!(drawn, (1..=2000).collect::<Vec<_>>());
     server.restart();
-    // It cannot give back at its own stop.
+    // It cannot give back at its own stop, and goes on with its lease.
     drawn.extend(draw(&mut server.connect(), "t", 10));
+    assert_eq!(server.connect().wait_for_lease(), number);
     assert_unique(&drawn);
     cluster::assert_ascending(&drawn);
     server.crash();
     server.start_again();
     drawn.extend(draw(&mut server.connect(), "t", 10));
+    assert_eq!(server.connect().wait_for_lease(), number);
     assert_unique(&drawn);
     cluster::assert_ascending(&drawn);
 }
