@@ -3,9 +3,9 @@
 //! holds, and why no id comes twice.
 //!
 //! It lies in a file that the postmaster opens before it starts its first process, and which all
-//! processes inherit. The file outlives the server ([`file`]). If there can be none, it has no name
-//! (a `memfd`), and is gone with the postmaster's last process. No copy of a disk has either. It is
-//! never mapped: no stray write reaches it.
+//! processes inherit. The file outlives the server ([`mod@file`]). If there can be none, it has no
+//! name (a `memfd`), and is gone with the postmaster's last process. No copy of a disk has either.
+//! It is never mapped: no stray write reaches it.
 //!
 //! One process at a time uses it, under a lock of shared memory (`shmem.rs`), and where it outlives
 //! the server, under the writer's lock as well.
