@@ -671,7 +671,7 @@ fn wrong_calls_are_refused_and_no_error_shows_a_token() {
     check(calls_are_refused_in_these_words);
 }
 
-/// As on PostgreSQL 13 and 14 as the tests have them.
+/// As on PostgreSQL 16 as the tests have it.
 #[test]
 fn without_pgcrypto_the_edition_draws_and_refuses_public_ids() {
     let server = Server::builder().without_preload().start();
