@@ -854,6 +854,9 @@ struct Lie {
     found_by: fn(&Server, &str),
 }
 
+/// What no check can find before PostgreSQL 15, where another role owns the schema.
+const OF_PUBLIC: &str = "the owner of the database does not own its schema public";
+
 const LIES: [Lie; 35] = [
     Lie {
         what: "zero bytes are not compared",
@@ -994,7 +997,7 @@ const LIES: [Lie; 35] = [
         found_by: no_role_that_could_exchange_pgcryptos_functions_is_trusted,
     },
     Lie {
-        what: "the owner of the database does not own its schema public",
+        what: OF_PUBLIC,
         changes: &[(
             "CASE pg_get_userbyid(n.nspowner) WHEN 'pg_database_owner' THEN b.datdba ELSE n.nspowner END",
             "n.nspowner",
@@ -1065,7 +1068,8 @@ const LIES: [Lie; 35] = [
 #[test]
 fn each_lie_is_found() {
     let Some(server) = start() else { return };
-    for Lie { what, changes, found_by } in LIES {
+    let lies = LIES.into_iter().filter(|lie| lie.what != OF_PUBLIC || cluster::postgres_version() >= 15);
+    for Lie { what, changes, found_by } in lies {
         let mut edition = EDITION.to_owned();
         for (from, to) in changes {
             assert!(edition.contains(from), "{what}: the edition has no {from}");
