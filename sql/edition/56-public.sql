@@ -426,8 +426,9 @@ BEGIN
     -- Refuses what is not a prefix.
     PERFORM @extschema@.snowflake_reveal(''::pg_catalog.text, prefix, false);
     EXECUTE pg_catalog.format('CREATE DOMAIN %s AS pg_catalog.int8', of_domain);
+    -- With the types of what it calls, because another role may add a function for the domain.
     EXECUTE pg_catalog.format('CREATE FUNCTION %I.json(id %s) RETURNS pg_catalog.json STABLE STRICT PARALLEL SAFE LANGUAGE sql AS '
-        '%L', schema, of_domain, pg_catalog.format('SELECT pg_catalog.to_json(%s.snowflake_conceal($1, %L::pg_catalog.text))', '@extschema@', prefix));
+        '%L', schema, of_domain, pg_catalog.format('SELECT pg_catalog.to_json(%s.snowflake_conceal($1::pg_catalog.int8, %L::pg_catalog.text))', '@extschema@', prefix));
     EXECUTE pg_catalog.format('CREATE FUNCTION %s(token pg_catalog.json) RETURNS %s STABLE STRICT PARALLEL SAFE LANGUAGE sql AS '
         '%L', reader, of_domain, pg_catalog.format('SELECT %s.snowflake_reveal($1 OPERATOR(pg_catalog.#>>) ''{}''::pg_catalog.text[], %L::pg_catalog.text, true)', '@extschema@', prefix));
     EXECUTE pg_catalog.format('CREATE FUNCTION %s(token pg_catalog.text) RETURNS %s STABLE STRICT PARALLEL SAFE LANGUAGE sql AS '

@@ -649,8 +649,12 @@ fn of_two_sessions_that_make_the_first_key_one_succeeds() {
 
 #[test]
 fn postgrests_domain_shows_and_reads_tokens() {
+    a_domain_is_made(&[]);
+}
+
+fn a_domain_is_made(changes: Changes) {
     let server = Server::drawing().start_with_extension();
-    let mut session = server.connect();
+    let mut session = changed(&server, changes);
     new_key(&mut session, KEY);
     the_domain_shows_and_reads_tokens(&mut session);
 }
@@ -664,8 +668,12 @@ pub(crate) fn the_domain_shows_and_reads_tokens(session: &mut Client) {
          SET search_path = public, edition;
          SELECT snowflake_public_domain('order_id', 'ord')",
     );
+    let functions = session.value("SELECT pronamespace::regnamespace FROM pg_proc WHERE proname = 'snowflake_conceal'");
     for schema in ["\"an api\"", "public"] {
         let (domain, reader) = (format!("{schema}.order_id"), format!("{schema}.read_order_id"));
+        // A role that can create objects beside the functions can make one for the domain itself.
+        let trap = format!("CREATE FUNCTION {functions}.snowflake_conceal({domain}, text) RETURNS text");
+        execute(session, &format!("{trap} LANGUAGE sql AS 'SELECT ''trap''::text'"));
         let shown = session.value(&format!("SELECT {schema}.json(1::{domain})"));
         assert_eq!(shown, format!("\"{TOKEN_OF_1}\""));
         for of in ["text", "json"] {
@@ -705,7 +713,7 @@ pub(crate) fn the_domain_shows_and_reads_tokens(session: &mut Client) {
                  FROM body, json_to_recordset(body.sent) AS r (id json, item text) RETURNING id"
             )
         };
-        let new = session.value("SELECT snowflake_conceal(-7, 'ord')");
+        let new = session.value("SELECT snowflake_conceal(-7::bigint, 'ord')");
         assert_eq!(session.ids(&body(&new)).unwrap(), [-7]);
         assert_eq!(refused(session.query(&body("ord_x"), &[])).sqlstate, "22023");
     }
@@ -738,7 +746,7 @@ struct Lie {
     found_by: fn(Changes),
 }
 
-const LIES: [Lie; 13] = [
+const LIES: [Lie; 14] = [
     Lie {
         what: "the trigger is not ALWAYS",
         changes: &[("ENABLE ALWAYS TRIGGER", "ENABLE TRIGGER")],
@@ -804,6 +812,11 @@ const LIES: [Lie; 13] = [
         what: "statistics hold the keys",
         changes: &[("ALTER COLUMN key SET STATISTICS 0", "ALTER COLUMN key SET STATISTICS 100")],
         found_by: keys_are_the_owners_alone,
+    },
+    Lie {
+        what: "the domain's functions call any function of that name",
+        changes: &[("$1::pg_catalog.int8", "$1")],
+        found_by: a_domain_is_made,
     },
     Lie {
         what: "a statement that is refused is logged with its key",
