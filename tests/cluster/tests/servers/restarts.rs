@@ -213,6 +213,7 @@ fn a_member_that_starts_in_another_datacenter_leases_another_number() {
     server.set_config("snowflake_id.datacenter_id", "2");
     let length = server.log_length();
     server.start_again();
+    number(&server);
     let id = draw(&server, 1)[0];
     assert_eq!(Layout::parse("twitter").unwrap().parts(id).unwrap().datacenter, Some(2));
     let log = server.log_since(length);
