@@ -235,7 +235,7 @@ fn a_stop_before_the_first_draw_gives_nothing_back_that_was_drawn_before() {
     wait_until("a renewal", || server.connect().lease("renewals > 0") == "true");
     server.stop(Shutdown::Fast);
     let sql = format!("SELECT until_ms FROM snowflake_registry.numbers WHERE worker = {worker}");
-    let until_ms: i64 = fleet.registry.connect().query_one(&sql, &[]).unwrap().get(0);
+    let until_ms = fleet.registry.connect().ids(&sql).unwrap()[0];
     let drawn_ms = Layout::parse(FEW).unwrap().parts(greatest).unwrap().created_at_ms;
     assert!(until_ms > drawn_ms, "given back from {until_ms} on, and drawn up to {drawn_ms}");
     // It was given back.
