@@ -174,10 +174,10 @@ pub fn goes_on(event: &str, Beginning { begins_ms, kept }: &Beginning) -> Report
 pub fn begins_anew(event: &str, void: &Void) -> Report {
     let why = match void {
         Void::Broken => "what was noted of it is broken".to_owned(),
-        Void::MadeForOther => {
-            "\"snowflake_id.registry\" or \"snowflake_id.fleet\" has changed, or it was noted for another server"
-                .to_owned()
-        }
+        Void::MadeForOther => "one of \"snowflake_id.registry\", \"snowflake_id.fleet\", \"snowflake_id.layout\", \
+             \"snowflake_id.datacenter_id\" and \"snowflake_id.backup_worker\" has changed, or it was noted for \
+             another server"
+            .to_owned(),
         Void::NoLease => "there is none".to_owned(),
         Void::Over { until_ms } => format!("it has ended, at {}", Utc(*until_ms)),
         Void::FarAhead { ahead_ms } => format!("ids may have been drawn up to {ahead_ms} ms ahead of the clock"),

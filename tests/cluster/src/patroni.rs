@@ -27,7 +27,9 @@ use crate::drawing::Draw;
 use crate::etcd::{Etcd, has_etcd};
 use crate::installation::{Installation, cache};
 use crate::outcome::wait_until;
-use crate::server::{copy, end, is_gone, locked, password, pid_of, remove_shared_memory, signal, spawn, stop_and_list};
+use crate::server::{
+    copy, end, is_gone, locked, password, pid_of, remove_pages, remove_shared_memory, signal, spawn, stop_and_list,
+};
 use crate::{clock, scratch};
 
 /// What Patroni calls the cluster.
@@ -466,6 +468,7 @@ impl Drop for Member {
             signal(postmaster, Signal::SIGKILL);
         }
         remove_shared_memory(&self.data_dir());
+        remove_pages(&self.directory);
         let _ = fs::remove_dir_all(&self.directory);
     }
 }

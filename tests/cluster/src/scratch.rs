@@ -41,8 +41,8 @@ for server in */; do
         }
     # What a server that was killed has left behind: server.rs says where its number stands.
     ipcrm -m "$(awk 'NR == 7 { print $2 }' "$server/data/postmaster.pid")"
-    # The page of its lease.
-    rm -f /dev/shm/snowflake_id.*."$(stat -c %d.%i "$server/data")"
+    # The page of its lease, also where a test has moved the directory aside.
+    for data in "$server"/data*; do rm -f /dev/shm/snowflake_id.*."$(stat -c %d.%i "$data")"; done
     # A small disk, or a memory; fails on every other server.
     umount "$server/data" || umount "$server"
     # A program that was just starting may still write.

@@ -916,13 +916,20 @@ impl Drop for Server {
             end(&mut child, Signal::SIGQUIT);
         }
         remove_shared_memory(&self.data_dir());
-        if let Some(page) = self.page() {
-            let _ = fs::remove_file(page);
-        }
+        remove_pages(&self.directory);
         if self.has_disk {
             disk::unmount(&self.data_dir());
         }
         let _ = fs::remove_dir_all(&self.directory);
+    }
+}
+
+/// Removes the pages of the leases of the data directories in a directory: tests also move them
+/// aside there.
+pub(crate) fn remove_pages(directory: &Path) {
+    let found = fs::read_dir(directory).into_iter().flatten().flatten();
+    for page in found.filter_map(|entry| page_of(&entry.path())) {
+        let _ = fs::remove_file(page);
     }
 }
 

@@ -21,6 +21,9 @@ use snowflake_core::id::layout::Layout;
 
 use crate::kubernetes;
 
+/// Few ids in a millisecond, so that a session is soon ahead of the clock.
+const FEW: &str = "time:41 worker:10 sequence:2 unit:1ms epoch:2025-01-01T00:00:00Z";
+
 /// What a start says that goes on with the lease from before, and one that does not.
 const KEPT: &str = "after a restart, worker number ";
 const NOT_KEPT: &str = "the lease from before the restart is not kept, because ";
@@ -72,8 +75,7 @@ fn assert_draws_nothing(server: &Server) {
 #[test]
 fn a_member_that_is_killed_or_stopped_goes_on_without_its_registry() {
     let fleet = Fleet::start();
-    let few = "time:41 worker:10 sequence:2 unit:1ms epoch:2025-01-01T00:00:00Z";
-    let server = member(&fleet, &[("layout", few), ("max_borrow", "30s")]);
+    let server = member(&fleet, &[("layout", FEW), ("max_borrow", "30s")]);
     server.connect().batch_execute("CREATE DATABASE other").unwrap();
     server.connect_to("other").batch_execute("CREATE EXTENSION snowflake_id").unwrap();
     let worker = number(&server);
@@ -183,6 +185,8 @@ fn no_copy_of_a_directory_takes_the_lease_along() {
     server.start_again();
     assert_draws_nothing(&server);
     server.crash();
+    // Each has a page of its own, which nobody else would remove.
+    fs::remove_file(server.page().expect("it has one")).unwrap();
     fs::remove_dir_all(server.data_dir()).unwrap();
     fs::rename(&moved, server.data_dir()).unwrap();
     server.start_again();
@@ -197,6 +201,45 @@ fn no_copy_of_a_directory_takes_the_lease_along() {
     });
     ids.extend(drawn.into_iter().flatten());
     assert_unique(&ids);
+}
+
+/// Its number is one of its datacenter's, and may be another server's in another datacenter.
+#[test]
+fn a_member_that_starts_in_another_datacenter_leases_another_number() {
+    let fleet = Fleet::start();
+    let server = member(&fleet, &[("layout", "twitter"), ("datacenter_id", "1")]);
+    draw(&server, 10);
+    server.crash();
+    server.set_config("snowflake_id.datacenter_id", "2");
+    let length = server.log_length();
+    server.start_again();
+    number(&server);
+    let id = draw(&server, 1)[0];
+    assert_eq!(Layout::parse("twitter").unwrap().parts(id).unwrap().datacenter, Some(2));
+    let log = server.log_since(length);
+    assert!(log.contains(NOT_KEPT) && log.contains("\"snowflake_id.datacenter_id\""), "{log}");
+}
+
+/// What is given back begins after all that an earlier life has drawn, so far ahead of the clock
+/// that the next life is stopped before it draws.
+#[test]
+fn a_stop_before_the_first_draw_gives_nothing_back_that_was_drawn_before() {
+    let fleet = Fleet::start();
+    let server = member(&fleet, &[("layout", FEW), ("max_borrow", "60s")]);
+    let worker = number(&server);
+    let greatest = draw(&server, 200_000).into_iter().max().unwrap();
+    server.crash();
+    // So the next life waits for as long as this one was ahead.
+    server.set_config("snowflake_id.max_borrow", "0");
+    server.start_again();
+    wait_until("a renewal", || server.connect().lease("renewals > 0") == "true");
+    server.stop(Shutdown::Fast);
+    let sql = format!("SELECT until_ms FROM snowflake_registry.numbers WHERE worker = {worker}");
+    let until_ms = fleet.registry.connect().ids(&sql).unwrap()[0];
+    let drawn_ms = Layout::parse(FEW).unwrap().parts(greatest).unwrap().created_at_ms;
+    assert!(until_ms > drawn_ms, "given back from {until_ms} on, and drawn up to {drawn_ms}");
+    // It was given back.
+    assert!(until_ms < drawn_ms + 60_000, "{until_ms} and {drawn_ms}");
 }
 
 fn cp(from: &Path, to: &Path) {

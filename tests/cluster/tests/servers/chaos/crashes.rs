@@ -27,6 +27,8 @@ pub struct Outcome {
     pub kills_without_registry: usize,
     /// How often a postmaster was killed, or stopped.
     pub restarts: usize,
+    /// How often it was killed.
+    pub killed_postmasters: usize,
     /// Which member had which number at the beginning and at the end.
     pub numbers: Vec<[i64; 2]>,
     /// What the sessions of all members have seen.
@@ -55,7 +57,8 @@ pub fn run(time: Duration, seed: u64) -> Outcome {
             sessions
         })
         .collect();
-    let (start, mut kills, mut kills_without_registry, mut restarts) = (Instant::now(), 0, 0, 0);
+    let (start, mut kills, mut kills_without_registry) = (Instant::now(), 0, 0);
+    let (mut restarts, mut killed_postmasters) = (0, 0);
     while start.elapsed() < time {
         if kills % KILLS == 0 {
             if fleet.registry.is_running() && kills > 0 {
@@ -67,7 +70,7 @@ pub fn run(time: Duration, seed: u64) -> Outcome {
         let server = &members[random.below(MEMBERS)];
         let is_restart = random.below(4) == 0;
         if is_restart {
-            restart(server, &mut random, fleet.registry.is_running());
+            killed_postmasters += usize::from(restart(server, &mut random, fleet.registry.is_running()));
             restarts += 1;
         }
         if is_restart || kill(server, &mut random) {
@@ -84,19 +87,21 @@ pub fn run(time: Duration, seed: u64) -> Outcome {
     let numbers = members.iter().zip(numbers).map(|(server, before)| [before, server.connect().wait_for_lease()]);
     let numbers = numbers.collect();
     let seen = sessions.into_iter().map(Sessions::end).collect();
-    Outcome { kills, kills_without_registry, restarts, numbers, seen }
+    Outcome { kills, kills_without_registry, restarts, killed_postmasters, numbers, seen }
 }
 
 /// Ends a server, and starts it. A clean stop would give the number back to a registry that
-/// answers.
-fn restart(server: &Server, random: &mut Random, has_registry: bool) {
-    match random.below(if has_registry { 3 } else { 4 }) {
+/// answers. Returns whether its postmaster was killed.
+fn restart(server: &Server, random: &mut Random, has_registry: bool) -> bool {
+    let how = random.below(if has_registry { 3 } else { 4 });
+    match how {
         0 => server.crash(),
         1 => server.kill_postmaster(),
         2 => server.stop(Shutdown::Immediate),
         _ => server.stop(Shutdown::Fast),
     }
     server.start_again();
+    how < 2
 }
 
 /// Kills a process of a server. Returns false if there is none of the kind that was chosen.
