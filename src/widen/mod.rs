@@ -200,8 +200,11 @@ impl Plan {
                     continue;
                 }
             }
-            objects.push(object);
-            texts.push(CString::new(renamed).expect("a text holds no NUL"));
+            // The others are only tried.
+            if object != Oid::INVALID {
+                objects.push(object);
+                texts.push(CString::new(renamed).expect("a text holds no NUL"));
+            }
         }
         let texts: Vec<_> = texts.iter().map(CString::as_c_str).collect();
         let [rels, atts, wide] = self.arguments();
