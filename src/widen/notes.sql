@@ -1,5 +1,6 @@
--- What the user should know before the first step, a line for each. A publication sends a partition's
--- rows as its own, or with publish_via_partition_root as those of the topmost table that it has.
+-- What the user should know before the first step, a line for each. A publication sends a
+-- partition's rows as its own, or with publish_via_partition_root as those of the topmost table
+-- that it has.
 , sent AS (
     SELECT col.name, s.name AS sent_as, col.wide, pubname, pubupdate,
            CASE relreplident WHEN 'd' THEN NOT EXISTS (SELECT FROM pg_index WHERE indrelid = col.rel AND indisprimary)
