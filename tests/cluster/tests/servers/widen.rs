@@ -1233,6 +1233,46 @@ fn a_subscriber_gets_each_row_of_partitioned_tables_that_are_widened() {
     assert_eq!(session.value(published), "each_0 id part (id <> 4), root id part (id <> 4)");
 }
 
+/// After the switch, the same text would mean other columns.
+#[test]
+fn a_definition_that_lists_columns_by_their_places_is_refused() {
+    let database = Database::with(
+        "CREATE TABLE app.t (id integer PRIMARY KEY, n integer); CREATE TABLE app.u (id integer PRIMARY KEY, n integer); CREATE TABLE app.o (id integer);
+         INSERT INTO app.t VALUES (1, 2); INSERT INTO app.u VALUES (1, 3); INSERT INTO app.o VALUES (1)",
+    );
+    let mut session = database.connect();
+    let call = "snowflake_widen('app.t', 'id')";
+    for definition in [
+        "VIEW app.v AS SELECT key, n FROM app.t AS x(key)",
+        "VIEW app.v AS SELECT m FROM (app.t JOIN app.u USING (id)) AS q(id, n, m)",
+        "MATERIALIZED VIEW app.v AS SELECT key FROM app.o, ONLY app.t AS \"X\"(key)",
+        "FUNCTION app.v(one integer) RETURNS integer LANGUAGE sql BEGIN ATOMIC SELECT n FROM app.t AS x(key) WHERE key = one; END",
+    ] {
+        session.batch_execute(&format!("CREATE {definition}")).unwrap();
+        let refusal = refused(session.query(&format!("SELECT * FROM {call}"), &[]));
+        assert_eq!(refusal.sqlstate, "2BP01", "{definition}: {refusal:?}");
+        let detail = refusal.detail.unwrap();
+        assert!(detail.contains("app.v") && detail.ends_with(": it lists columns by their places"), "{detail}");
+        session.batch_execute(&format!("DROP {} app.v", definition.split(" app.v").next().unwrap())).unwrap();
+    }
+    // Lists of what keeps its columns, and calls.
+    session
+        .batch_execute(
+            "CREATE VIEW app.v AS SELECT a, i, g, j.n, coalesce(t.n, abs(t.id)) AS c FROM app.t JOIN app.u j USING (id), app.o AS o(i),
+                 (SELECT id FROM app.t) AS s(a), (VALUES (1)) AS w(v), generate_series(1, abs((SELECT max(id) FROM app.t))) AS g(g)
+             WHERE (t.n + 1) IN (SELECT abs(id) + 2 FROM app.t)",
+        )
+        .unwrap();
+    let rows = "SELECT string_agg(v::text, ' ') FROM app.v";
+    let before = session.value(rows);
+    let all = steps(&mut session, call);
+    run(&mut session, &all);
+    assert_eq!(session.value(rows), before);
+    // One that comes later.
+    session.batch_execute("CREATE VIEW app.late AS SELECT a FROM app.u AS x(a)").unwrap();
+    assert_eq!(refused(session.query("SELECT * FROM snowflake_widen('app.u', 'id')", &[])).sqlstate, "2BP01");
+}
+
 /// A session that lists no columns would lose the value that it means for the key.
 #[test]
 fn a_row_without_a_list_of_columns_is_refused_while_both_columns_are_there() {
