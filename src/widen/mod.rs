@@ -228,8 +228,9 @@ impl Plan {
                     let statement = bytes(&statement);
                     if names::lists_places(&statement, &tables) {
                         let head = legible(&statement).into_owned();
-                        let head = head.split([' ', '\n']).skip(1).take_while(|word| *word != "AS");
-                        let object = head.collect::<Vec<_>>().join(" ");
+                        let words = head.split([' ', '\n']).take_while(|word| !["AS", "RETURNS"].contains(word));
+                        let words = words.filter(|word| !["", "CREATE", "OR", "REPLACE"].contains(word));
+                        let object = words.collect::<Vec<_>>().join(" ");
                         unwritten.push(format!("{object}: it lists columns by their places"));
                     }
                     self.remakes.push(statement);
