@@ -8,7 +8,8 @@ WITH RECURSIVE narrow AS (SELECT * FROM unnest($1, $2) AS narrow (rel, att)),
          JOIN pg_depend d ON d.refclassid = 'pg_class'::regclass AND d.refobjid = rel AND d.refobjsubid = att
          LEFT JOIN pg_attrdef e ON d.classid = 'pg_attrdef'::regclass AND e.oid = d.objid
          LEFT JOIN pg_trigger t ON d.classid = 'pg_trigger'::regclass AND t.oid = d.objid
-    WHERE d.classid IN ('pg_rewrite'::regclass, 'pg_policy'::regclass, 'pg_publication_rel'::regclass, 'pg_proc'::regclass)
+    -- Also what later versions bring, such as property graphs.
+    WHERE d.classid NOT IN ('pg_attrdef'::regclass, 'pg_class'::regclass, 'pg_constraint'::regclass, 'pg_statistic_ext'::regclass, 'pg_trigger'::regclass)
           OR tgfoid <> 'snowflake_plan.widen_keep()'::regprocedure OR e.adnum <> att
   UNION ALL
     SELECT rel, att, d.classid, d.objid, d.objsubid

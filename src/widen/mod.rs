@@ -200,8 +200,11 @@ impl Plan {
                     continue;
                 }
             }
-            objects.push(object);
-            texts.push(CString::new(renamed).expect("a text holds no NUL"));
+            // The others are only tried.
+            if object != Oid::INVALID {
+                objects.push(object);
+                texts.push(CString::new(renamed).expect("a text holds no NUL"));
+            }
         }
         let texts: Vec<_> = texts.iter().map(CString::as_c_str).collect();
         let [rels, atts, wide] = self.arguments();
@@ -211,12 +214,27 @@ impl Plan {
             self.steps.push(Step { phase: given(&row, 1), place: given(&row, 2), what, statement, locks });
         }
         let mut unwritten = Vec::new();
+        let mut tables = Vec::new();
+        for column in &self.columns {
+            let [table, _] = self::names(database, *column);
+            tables.push(table);
+        }
         let remake = concat!(include_str!("dependents.sql"), include_str!("../convert/remake.sql"));
         for row in database.ask(remake, &pairs(&self.columns)) {
             let statement: CString = given(&row, 2);
             match given::<i32>(&row, 1) {
                 0 => self.drops.push(bytes(&statement)),
-                1 => self.remakes.push(bytes(&statement)),
+                1 => {
+                    let statement = bytes(&statement);
+                    if names::lists_places(&statement, &tables) {
+                        let head = legible(&statement).into_owned();
+                        let words = head.split([' ', '\n']).take_while(|word| !["AS", "RETURNS"].contains(word));
+                        let words = words.filter(|word| !["", "CREATE", "OR", "REPLACE"].contains(word));
+                        let object = words.collect::<Vec<_>>().join(" ");
+                        unwritten.push(format!("{object}: it lists columns by their places"));
+                    }
+                    self.remakes.push(statement);
+                }
                 _ => unwritten.push(legible(statement.to_bytes()).into_owned()),
             }
         }

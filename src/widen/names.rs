@@ -96,3 +96,48 @@ pub fn replace(text: &[u8], columns: &[&Replaced]) -> (Vec<u8>, i64) {
     }
     (replaced, count)
 }
+
+/// Whether a statement, as PostgreSQL writes it, lists columns of one of the tables, or of a join
+/// of them, by their places: `app.t x(a, b)`. The places are others after the switch, so the same
+/// text would mean other columns. PostgreSQL qualifies a table's name, and writes each keyword in
+/// capitals.
+pub fn lists_places(text: &[u8], tables: &[Vec<u8>]) -> bool {
+    // Each with whether it follows a space.
+    let mut tokens: Vec<(bool, &[u8])> = Vec::new();
+    let (mut rest, mut is_apart) = (text, true);
+    while !rest.is_empty() {
+        let (word, after) = rest.split_at(token(rest));
+        rest = after;
+        if !word[0].is_ascii_whitespace() {
+            tokens.push((is_apart, word));
+        }
+        is_apart = word[0].is_ascii_whitespace();
+    }
+    let name = |from: &[(bool, &[u8])]| from.iter().map(|(_, word)| *word).collect::<Vec<_>>().concat();
+    let is_table = |from: &[(bool, &[u8])]| from.len() == 3 && from[1].1 == b"." && tables.contains(&name(from));
+    (2..tokens.len()).any(|at| {
+        let [(_, before), (true, alias), (false, b"(")] = tokens[at - 2..=at] else { return false };
+        if !is_of_word(alias[0]) && alias[0] != b'"' || alias[0].is_ascii_uppercase() {
+            return false;
+        }
+        if before != b")" {
+            return at > 3 && is_table(&tokens[at - 4..at - 1]);
+        }
+        let mut depth = 0;
+        let opens = (0..at - 1).rev().find(|place| {
+            match tokens[*place].1 {
+                b")" => depth += 1,
+                b"(" => depth -= 1,
+                _ => {}
+            }
+            depth == 0
+        });
+        // Not a function's arguments, nor a query, which has its own list.
+        opens.is_some_and(|opens| {
+            let (is_apart, within) = (tokens[opens].0, &tokens[opens + 1..at - 2]);
+            let is_join = is_apart || opens > 0 && tokens[opens - 1].1 == b"(";
+            let is_query = within.first().is_some_and(|(_, word)| [&b"SELECT"[..], b"VALUES", b"WITH"].contains(word));
+            is_join && !is_query && within.windows(3).any(is_table)
+        })
+    })
+}

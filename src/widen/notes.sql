@@ -1,4 +1,23 @@
--- What the user should know before the first step, a line for each.
+-- What the user should know before the first step, a line for each. A publication sends a
+-- partition's rows as its own, or with publish_via_partition_root as those of the topmost table
+-- that it has.
+, sent AS (
+    SELECT col.name, s.name AS sent_as, col.wide, pubname, pubupdate,
+           CASE relreplident WHEN 'd' THEN NOT EXISTS (SELECT FROM pg_index WHERE indrelid = col.rel AND indisprimary)
+                             WHEN 'i' THEN NOT EXISTS (SELECT FROM pg_index WHERE indrelid = col.rel AND indisreplident)
+                             ELSE relreplident = 'n' END AS has_no_identity
+    FROM col JOIN pg_class c ON c.oid = col.rel AND col.relkind = 'r' AND pg_relation_is_publishable(col.rel) CROSS JOIN pg_publication p,
+         LATERAL (
+             SELECT CASE WHEN pubviaroot THEN (array_agg(up.rel ORDER BY n DESC))[1] ELSE col.rel END
+             FROM (SELECT col.rel, 0::bigint UNION SELECT * FROM pg_partition_ancestors(col.rel) WITH ORDINALITY) AS up (rel, n)
+                  JOIN pg_class u ON u.oid = up.rel
+             -- FOR ALL TABLES lists only what it leaves out.
+             WHERE puballtables <> (EXISTS (SELECT FROM pg_publication_rel WHERE prpubid = p.oid AND prrelid = up.rel)
+                                    OR NOT puballtables AND EXISTS (SELECT FROM pg_publication_namespace WHERE pnpubid = p.oid AND pnnspid = u.relnamespace))
+             HAVING count(*) > 0
+         ) AS as_table (rel) JOIN (SELECT DISTINCT rel, name FROM col) AS s ON s.rel = as_table.rel
+    WHERE NOT EXISTS (SELECT FROM pg_publication_rel WHERE prpubid = p.oid AND prrelid = as_table.rel AND prattrs IS NOT NULL)
+)
 SELECT notes.note::cstring
 FROM (
     SELECT 1, name, format('%s: column %s becomes the last one, so check each INSERT and COPY without a list of columns, SELECT *, and uses of the row type', name,
@@ -20,7 +39,7 @@ FROM (
     SELECT 4, name, format('%s: policies hold for its owner as well, so snowflake_widen_fill() refuses a role without BYPASSRLS', name)
     FROM col JOIN pg_class c ON c.oid = rel WHERE relforcerowsecurity
   UNION
-    SELECT 5, name, format('%s: generated column %I is computed again in the switch, under its locks', name, a.attname)
+    SELECT 5, name, format('%s: generated column %I is computed again in the switch, under its locks, and becomes a last one as well', name, a.attname)
     FROM col JOIN LATERAL unnest(generated) AS g (att) ON is_whole JOIN pg_attribute a ON a.attnum = g.att AND attgenerated <> '' WHERE a.attrelid = rel
   UNION
     SELECT 5, name, format('%s: exclusion constraint %I is built in the switch, under its locks', name, conname)
@@ -31,9 +50,12 @@ FROM (
                            CASE contype WHEN 'p' THEN 'checked at once from the build to the switch' ELSE 'checked at once while its new index is built' END)
     FROM col JOIN pg_constraint ON conrelid = rel AND contype IN ('p', 'u') AND conparentid = 0 AND condeferrable AND att = ANY (conkey)
   UNION
-    SELECT 6, name, format('%s: publication %I sends all columns, so add column %I bigint on its subscribers first, or publish a list of columns', name, pubname, wide)
-    FROM col JOIN pg_publication p ON puballtables OR EXISTS (SELECT FROM pg_publication_rel WHERE prpubid = p.oid AND prrelid = rel AND prattrs IS NULL)
-                                      OR EXISTS (SELECT FROM pg_publication_namespace WHERE pnpubid = p.oid AND pnnspid = relnamespace)
+    SELECT 6, sent_as, format('%s: publication %I sends all columns, so add column %I bigint on its subscribers first and drop it last, or publish a list of columns',
+                              sent_as, pubname, wide)
+    FROM sent
+  UNION
+    SELECT 6, name, format('%s: publication %I sends updates, but the table has no replica identity, so the fill fails until it has one', name, pubname)
+    FROM sent WHERE pubupdate AND has_no_identity
   UNION
     -- Checks and indexes are refused, as their texts can be tried.
     SELECT 7, name, format('%s: %s calls %s, so the switch fails unless there is one for bigint', name,

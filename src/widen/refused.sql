@@ -20,7 +20,8 @@
   UNION
     SELECT rel, 'pg_class'::regclass, c.oid, relowner
     FROM remade LEFT JOIN pg_rewrite r ON classid = 'pg_rewrite'::regclass AND r.oid = objid
-         LEFT JOIN pg_attrdef e ON classid = 'pg_attrdef'::regclass AND e.oid = objid JOIN pg_class c ON c.oid IN (ev_class, adrelid)
+         LEFT JOIN pg_attrdef e ON classid = 'pg_attrdef'::regclass AND e.oid = objid
+         LEFT JOIN pg_policy p ON classid = 'pg_policy'::regclass AND p.oid = objid JOIN pg_class c ON c.oid IN (ev_class, adrelid, polrelid)
   UNION
     SELECT rel, classid, objid, proowner FROM remade JOIN pg_proc ON classid = 'pg_proc'::regclass AND oid = objid
   UNION

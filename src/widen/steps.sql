@@ -58,7 +58,7 @@
 ),
      -- PostgreSQL builds such a constraint only under a lock, so the switch does.
      exclusion AS (
-    SELECT DISTINCT k.oid, k.conname, name, coalesce(spcname, '') AS tablespace
+    SELECT DISTINCT k.oid, k.conname, name, nspname, coalesce(spcname, '') AS tablespace, indexrelid, x.relname AS index_name, indisclustered
     FROM col JOIN pg_constraint k ON k.conrelid = rel AND contype = 'x' JOIN pg_index i ON indexrelid = conindid
          JOIN pg_class x ON x.oid = indexrelid LEFT JOIN pg_tablespace s ON s.oid = x.reltablespace
     WHERE conparentid = 0 AND (att = ANY (indkey) OR concat(indexprs::text, indpred::text) ~ format(':varattno %s ', att))
@@ -75,11 +75,17 @@
     SELECT col.*, replace(wide, 'snowflake_widen_', 'snowflake_widen_equal_') AS equal, replace(wide, 'snowflake_widen_', 'snowflake_widen_not_null_') AS not_null
     FROM col
 ),
+     -- NOT NULL has a constraint since PostgreSQL 18.
+     not_nulls AS (
+    SELECT own.rel, own.att, own.name, k.oid, conname, convalidated, CASE WHEN connoinherit THEN ' NO INHERIT' END AS no_inherit
+    FROM own JOIN pg_constraint k ON conrelid = own.rel AND contype = 'n' AND conkey[1] = own.att WHERE is_not_null
+),
      -- What is checked for each table: by its name, the constraint, its definition.
      added AS (
     SELECT name, 1 AS number, place, equal AS con, format('CHECK (%I IS NOT DISTINCT FROM %I)', wide, attname) AS definition, true AS is_validated, '' AS suffix FROM own WHERE is_whole
   UNION ALL
-    SELECT name, 2, place, not_null, format('CHECK (%I IS NOT NULL)', wide), true, '' FROM own WHERE is_not_null
+    SELECT own.name, 2, place, not_null, format('CHECK (%I IS NOT NULL)%s', wide, no_inherit), convalidated IS NOT FALSE, ''
+    FROM own LEFT JOIN not_nulls USING (rel, att) WHERE is_not_null
   UNION ALL
     SELECT name, 3, oid::bigint, helper, format('CHECK (%s)%s', definition, CASE WHEN connoinherit THEN ' NO INHERIT' END), convalidated,
            CASE WHEN is_unenforced THEN ' NOT ENFORCED' ELSE '' END
@@ -135,9 +141,6 @@
     WHERE contype = 'f' AND conparentid = 0 AND starts_with(conname::text, 'snowflake_widen_')
           AND EXISTS (SELECT FROM kept WHERE kept.rel = conrelid AND kept.wide_att = ANY (conkey)
                                              OR kept.rel = confrelid AND kept.wide_att = ANY (confkey))
-),
-     not_null_names AS (
-    SELECT own.rel, own.att, conname FROM own JOIN pg_constraint ON conrelid = own.rel AND contype = 'n' AND conkey[1] = own.att WHERE is_not_null
 ),
      step (phase, number, place, part, step, statement, locks) AS (
     SELECT 1, 1, col.place, 0, format('add a bigint column beside %s.%I, and a trigger that fills it', name, attname),
@@ -209,9 +212,9 @@
   UNION ALL
     SELECT 4, 32, seq::bigint, 0, NULL, format('ALTER SEQUENCE %s.%I OWNED BY NONE', seq_schema, seq_name), NULL FROM seq WHERE NOT is_identity
   UNION ALL
-    SELECT 4, 33, place, 0, NULL, CASE WHEN version < 180000 THEN format('ALTER TABLE %s ALTER COLUMN %I SET NOT NULL', name, wide)
-           ELSE format('ALTER TABLE %s ADD CONSTRAINT %I NOT NULL %I', name, not_null || 'x', wide) END, NULL
-    FROM own, version WHERE is_not_null
+    SELECT 4, 33, place, 0, NULL, CASE WHEN version < 180000 THEN format('ALTER TABLE %s ALTER COLUMN %I SET NOT NULL', own.name, wide)
+           ELSE format('ALTER TABLE %s ADD CONSTRAINT %I NOT NULL %I%s%s', own.name, not_null || 'x', wide, no_inherit, CASE WHEN NOT convalidated THEN ' NOT VALID' END) END, NULL
+    FROM own LEFT JOIN not_nulls USING (rel, att), version WHERE is_not_null
   UNION ALL
     SELECT 4, 34, place, 0, NULL, format('ALTER TABLE %s DROP CONSTRAINT %I', name, not_null), NULL FROM own WHERE is_not_null
   UNION ALL
@@ -258,8 +261,8 @@
                                                ELSE format('COMMENT ON COLUMN %s.%I IS NULL', name, wide) END, NULL
     FROM col, generate_series(1, 5) AS part WHERE is_whole
   UNION ALL
-    SELECT 4, 42, own.place, 0, NULL, format('ALTER TABLE %s RENAME CONSTRAINT %I TO %I', name, not_null || 'x', conname), NULL
-    FROM own JOIN not_null_names USING (rel, att)
+    SELECT 4, 42, own.place, 0, NULL, format('ALTER TABLE %s RENAME CONSTRAINT %I TO %I', own.name, not_null || 'x', conname), NULL
+    FROM own JOIN not_nulls USING (rel, att)
   UNION ALL
     SELECT 4, 43, indexrelid::bigint, 0, NULL,
            CASE WHEN con IS NULL THEN format('ALTER INDEX %I.%I RENAME TO %I', nspname, helper, index_name)
@@ -333,7 +336,8 @@
     ) AS setting (number, change)
   UNION ALL
     SELECT 4, 54, indexrelid::bigint, number, NULL, change, NULL
-    FROM any_idx, LATERAL (
+    FROM (SELECT indexrelid, index_name, indisclustered, indisreplident, name, nspname FROM any_idx
+          UNION ALL SELECT indexrelid, index_name, indisclustered, false, name, nspname FROM exclusion) AS i, LATERAL (
         SELECT 1, format('ALTER TABLE %s CLUSTER ON %I', name, index_name) WHERE indisclustered
       UNION ALL
         SELECT 2, format('ALTER TABLE %s REPLICA IDENTITY USING INDEX %I', name, index_name) WHERE indisreplident
@@ -348,7 +352,8 @@
     SELECT 4, 55, c.oid::bigint, 0, NULL, format('COMMENT ON CONSTRAINT %I ON %s IS %L', conname, name, description), NULL
     FROM (SELECT oid, name, conname FROM chk UNION ALL SELECT oid, name, conname FROM fk WHERE is_unit
           UNION ALL SELECT oid, name, conname FROM whole_fk WHERE unit IS NULL OR NOT is_late
-          UNION ALL SELECT con, name, conname FROM any_idx WHERE con IS NOT NULL UNION ALL SELECT oid, name, conname FROM exclusion) AS c
+          UNION ALL SELECT con, name, conname FROM any_idx WHERE con IS NOT NULL UNION ALL SELECT oid, name, conname FROM exclusion
+          UNION ALL SELECT oid, name, conname FROM not_nulls) AS c
          JOIN pg_description ON classoid = 'pg_constraint'::regclass AND objoid = c.oid
   UNION ALL
     SELECT 4, 56, oid::bigint, part, NULL,

@@ -2,7 +2,8 @@
 -- constraints. For each: the object, the table, the text, how often the text names such columns,
 -- the object's name for messages, its expressions alone, and the table with the new columns, which
 -- may not exist yet. What depends on a generated column is left out, because it is created again
--- after that.
+-- after that. The expressions of exclusion constraints and of generated columns follow, without an
+-- object: the switch needs no text of them, but would fail if they did not take a bigint.
 ,    widened (rel, from_it) AS (
     SELECT rel, format('FROM (SELECT *%s FROM ONLY %s) AS %I',
                        string_agg(format(', NULL::%s AS %I', type, wide), '')
@@ -53,3 +54,16 @@ FROM pg_constraint k JOIN widened ON rel = conrelid
 WHERE contype = 'c' AND coninhcount = 0 AND EXISTS (SELECT FROM col WHERE col.rel = conrelid AND col.att = ANY (conkey))
       AND NOT EXISTS (SELECT FROM kept WHERE kept.rel = conrelid AND kept.wide_att = ANY (conkey))
       AND NOT EXISTS (SELECT FROM col WHERE col.rel = conrelid AND col.generated && conkey)
+UNION ALL
+SELECT 0, rel, expressions::cstring, names, format('exclusion constraint "%s" of table %s', conname, rel::regclass)::cstring, expressions::cstring, from_it::cstring
+FROM widened JOIN pg_constraint k ON conrelid = rel AND contype = 'x' AND conparentid = 0 JOIN pg_index i ON indexrelid = conindid,
+     LATERAL (SELECT concat_ws(', ', pg_get_expr(indexprs, rel), pg_get_expr(indpred, rel)),
+                     (SELECT coalesce(sum((SELECT count(*) FROM regexp_matches(concat(indexprs::text, indpred::text), format(':varattno %s ', col.att), 'g'))), 0)::bigint
+                      FROM col WHERE col.rel = widened.rel)) AS e (expressions, names)
+WHERE names > 0
+UNION ALL
+SELECT 0, rel, pg_get_expr(adbin, rel)::cstring, names, format('generated column "%s" of table %s', attname, rel::regclass)::cstring, pg_get_expr(adbin, rel)::cstring, from_it::cstring
+FROM widened JOIN pg_attribute a ON attrelid = rel AND attgenerated <> '' JOIN pg_attrdef ON adrelid = rel AND adnum = attnum,
+     LATERAL (SELECT coalesce(sum((SELECT count(*) FROM regexp_matches(adbin::text, format(':varattno %s ', col.att), 'g'))), 0)::bigint
+              FROM col WHERE col.rel = widened.rel) AS e (names)
+WHERE names > 0

@@ -1,6 +1,8 @@
 //! The trigger that keeps a column equal to the one beside it while a table is widened: the wide
 //! one to the narrow one, and after the switch the narrow one to the wide one. There a value that
-//! does not fit becomes NULL. Never reads another row, and changes no other column.
+//! does not fit becomes NULL. An INSERT without a list of columns would then put its value into the
+//! narrow column, which stands where the session expects the key: that is an error. Never reads
+//! another row, and changes no other column.
 //!
 //! A trigger in C, because each row that sessions write passes it. Its condition, `NEW.wide IS
 //! DISTINCT FROM NEW.narrow` or the reverse, tells it the columns. PostgreSQL keeps the condition
@@ -9,11 +11,12 @@
 use std::ffi::CStr;
 
 use pgrx::PgTupleDesc;
-use pgrx::pg_sys::{self, Datum};
+use pgrx::pg_sys::{self, Datum, NameData, Oid};
 use pgrx::prelude::PgSqlErrorCode::ERRCODE_TRIGGERED_DATA_CHANGE_VIOLATION;
 use pgrx::prelude::*;
 
 use crate::error::{Report, Sent};
+use crate::postgres::text::legible;
 
 /// Raises an error about a trigger that this library has not made, or whose table has changed.
 fn refuse() -> ! {
@@ -21,6 +24,28 @@ fn refuse() -> ! {
         .hint("Drop the trigger and the column that it fills, and widen the narrow column again.")
         .report(PgLogLevel::ERROR);
     unreachable!("an ERROR does not return")
+}
+
+/// Raises an error about a row whose values are in another order than the columns.
+fn misplaced(table: &NameData, former: &NameData, value: i64) -> ! {
+    // SAFETY: a name ends with a NUL.
+    let [table, former] = [table, former].map(|name| legible(unsafe { CStr::from_ptr(name.data.as_ptr()) }.to_bytes()));
+    let message = format!("INSERT gives value {value} to the former column \"{former}\" of table \"{table}\"");
+    Report::new(ERRCODE_TRIGGERED_DATA_CHANGE_VIOLATION, message)
+        .detail("snowflake_widen() has put another column in its place, which is the last one of the table.")
+        .hint("List the columns in INSERT and COPY.")
+        .report(PgLogLevel::ERROR);
+    unreachable!("an ERROR does not return")
+}
+
+/// A column's value, whichever of the three integer types it has. By value, and without the sign's
+/// bits where the platform leaves others above them.
+fn integer(value: Datum, kind: Oid) -> i64 {
+    match kind {
+        pg_sys::INT2OID => i64::from(value.value() as i16),
+        pg_sys::INT4OID => i64::from(value.value() as i32),
+        _ => value.value() as i64,
+    }
 }
 
 /// Whether a trigger's event has all of these bits.
@@ -79,21 +104,27 @@ pub unsafe extern "C-unwind" fn snowflake_widen_keep(fcinfo: pg_sys::FunctionCal
     let Some([mut target, source]) = columns_of(unsafe { CStr::from_ptr(trigger.tgqual) }) else { refuse() };
     // SAFETY: the table's description lives as long as the call.
     let at = |number| unsafe { attribute(columns, number) };
-    let [Some(to), Some(from)] = [target, source].map(|number| at(number).map(|found| found.atttypid)) else {
-        refuse()
-    };
+    let [Some(former), Some(present)] = [target, source].map(at) else { refuse() };
+    let (to, from) = (former.atttypid, present.atttypid);
     let row = if is_update { data.tg_newtuple } else { data.tg_trigtuple };
     // SAFETY: the row has the table's columns, and both numbers are columns of it.
     unsafe {
         let mut is_null = false;
-        let value = pg_sys::heap_getattr(row, source, columns, &mut is_null);
-        // By value, and without the sign's bits where the platform leaves others above them.
-        let value = match (from, to) {
-            (pg_sys::INT2OID, pg_sys::INT8OID) => i64::from(value.value() as i16),
-            (pg_sys::INT4OID, pg_sys::INT8OID) => i64::from(value.value() as i32),
-            (pg_sys::INT8OID, pg_sys::INT2OID | pg_sys::INT4OID) => value.value() as i64,
+        let value = integer(pg_sys::heap_getattr(row, source, columns, &mut is_null), from);
+        match (from, to) {
+            (pg_sys::INT2OID | pg_sys::INT4OID, pg_sys::INT8OID) => {}
+            (pg_sys::INT8OID, pg_sys::INT2OID | pg_sys::INT4OID) if is_insert => {
+                let mut has_none = false;
+                let given = integer(pg_sys::heap_getattr(row, target, columns, &mut has_none), to);
+                // A session that lists the columns knows nothing of this one. A row that an UPDATE
+                // moves to another partition, or that a dump or a subscription brings, has both.
+                if !has_none && (is_null || given != value) {
+                    misplaced(&(*(*data.tg_relation).rd_rel).relname, &former.attname, given);
+                }
+            }
+            (pg_sys::INT8OID, pg_sys::INT2OID | pg_sys::INT4OID) => {}
             _ => refuse(),
-        };
+        }
         is_null |= match to {
             pg_sys::INT2OID => i16::try_from(value).is_err(),
             pg_sys::INT4OID => i32::try_from(value).is_err(),

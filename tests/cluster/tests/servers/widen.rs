@@ -9,7 +9,7 @@ use std::panic;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
-use cluster::{Draw, Ends, Server, refused, wait_until};
+use cluster::{Draw, Ends, Server, postgres_version, refused, wait_until};
 use postgres::Client;
 
 use crate::convert::any_schema;
@@ -88,6 +88,17 @@ const EVERYTHING: &str = r#"
     INSERT INTO app.tree (up, label) VALUES (NULL, 'a'), (5, 'b'), (5, 'c'), (9, 'd');
     REFRESH MATERIALIZED VIEW app.kept;
 "#;
+
+/// What PostgreSQL has since version 18. The first row is older than its NOT NULL.
+const SINCE_18: &str = "
+    CREATE TABLE app.named (id {integer -> bigint} CONSTRAINT present NOT NULL NO INHERIT REFERENCES app.visits);
+    COMMENT ON CONSTRAINT present ON app.named IS 'by its name';
+    CREATE TABLE app.partly ({id integer -> id bigint}, twice bigint GENERATED ALWAYS AS (id * 2) VIRTUAL);
+    INSERT INTO app.named VALUES (3); INSERT INTO app.partly VALUES (NULL), (3);
+    ALTER TABLE app.partly ADD CONSTRAINT later NOT NULL id NOT VALID;
+    ALTER TABLE app.partly ADD CONSTRAINT loose CHECK (id > 5) NOT ENFORCED, ADD FOREIGN KEY (id) REFERENCES app.visits NOT ENFORCED;
+    COMMENT ON CONSTRAINT later ON app.partly IS 'not of the first row';
+";
 
 struct Step {
     phase: String,
@@ -209,8 +220,12 @@ const PARTS: &str = "snowflake_widen('app.parts', 'id')";
 
 #[test]
 fn a_schema_with_every_kind_of_object_is_what_it_would_be_if_it_had_been_written_so() {
-    let wanted = Database::with(&side(EVERYTHING, true)).dump();
-    let database = Database::with(&side(EVERYTHING, false));
+    let since_18 = if postgres_version() < 18 { "" } else { SINCE_18 };
+    let [database, wanted] = [false, true].map(|is_wide| {
+        let schema = [EVERYTHING, since_18].map(|schema| side(schema, is_wide)).concat();
+        Database::with(&schema)
+    });
+    let wanted = wanted.dump();
     let mut session = database.connect();
     for call in [VISITS, TREE] {
         let before = catalogs(&mut session);
@@ -987,10 +1002,16 @@ fn what_cannot_be_widened_is_refused_before_the_first_step() {
          CREATE FUNCTION app.f() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END';
          CREATE TABLE app.late (id integer); CREATE TRIGGER \"~zz34567890123456789012345678901234567890123456789012345678901\" BEFORE INSERT ON app.late FOR EACH ROW EXECUTE FUNCTION app.f();
          CREATE VIEW app.view AS SELECT 1 AS id; CREATE TABLE app.plain (id integer, other text, g integer GENERATED ALWAYS AS (1) STORED);
+         CREATE TABLE app.ranged (id integer, EXCLUDE USING gist (int4range(id, id, '[]') WITH &&));
+         CREATE TABLE app.generated (id integer, range int4range GENERATED ALWAYS AS (int4range(id, id + 1)) STORED);
+         CREATE TABLE app.odd (id integer); CREATE TEXT SEARCH CONFIGURATION app.unknown (COPY = simple);
          CREATE TABLE app.key (id integer PRIMARY KEY); CREATE TABLE app.foreigner (key integer REFERENCES app.key);
          CREATE TABLE app.own (id integer PRIMARY KEY); CREATE TABLE app.broad (id bigint REFERENCES app.own);
          CREATE VIEW app.view_of AS SELECT id FROM app.own; CREATE VIEW app.view_of_view AS SELECT id FROM app.view_of;
-         CREATE PUBLICATION sent FOR TABLE app.own (id)",
+         CREATE PUBLICATION sent FOR TABLE app.own (id);
+         CREATE TABLE app.hidden (id integer); CREATE POLICY of_own ON app.hidden USING (EXISTS (SELECT FROM app.own WHERE own.id = hidden.id));
+         -- A kind of object that a later version may have.
+         INSERT INTO pg_depend SELECT 'pg_ts_config'::regclass, oid, 0, 'pg_class'::regclass, 'app.odd'::regclass, 1, 'n' FROM pg_ts_config WHERE cfgname = 'unknown'",
     );
     let role = database.role("owner");
     database.run(&format!("ALTER TABLE app.key OWNER TO {role}; ALTER TABLE app.own OWNER TO {role}"));
@@ -1003,6 +1024,9 @@ fn what_cannot_be_widened_is_refused_before_the_first_step() {
         ("part", "id", "42P16", "inherited from app.parts"),
         ("parts", "id", "42P16", "app.far_part"),
         ("checked", "id", "42883", "app.narrow(bigint) does not exist"),
+        ("ranged", "id", "42883", "int4range(bigint, bigint"),
+        ("generated", "id", "42883", "int4range(bigint, bigint) does not exist"),
+        ("odd", "id", "2BP01", "text search configuration app.unknown"),
         ("parent", "id", "42P16", "inherit"),
         ("child", "id", "42P16", "inherit"),
         ("typed", "id", "42P16", "typed table"),
@@ -1027,7 +1051,8 @@ fn what_cannot_be_widened_is_refused_before_the_first_step() {
     );
     let refusal = refused(owner.query("SELECT * FROM snowflake_widen('app.own', 'id')", &[]));
     assert_eq!(refusal.sqlstate, "42501", "{refusal:?}");
-    let objects = ["publication sent", "table app.broad", "view app.view_of", "view app.view_of_view"];
+    let objects =
+        ["publication sent", "table app.broad", "table app.hidden", "view app.view_of", "view app.view_of_view"];
     assert_eq!(refusal.detail.unwrap(), objects.map(|object| format!("must be owner of {object}")).join("\n"));
     let maker = database.role("maker");
     session
@@ -1084,6 +1109,207 @@ fn a_subscriber_gets_each_row_of_tables_that_are_widened() {
     let sent = session.value(rows);
     assert!(sent.contains("3000000000far"), "{sent}");
     wait_until("all rows to arrive", || there.value(rows) == sent);
+}
+
+/// Partitions that a publication sends as one table or as their own, with and without a list of
+/// columns and a condition, of the partitioned table and of single partitions.
+#[test]
+fn a_subscriber_gets_each_row_of_partitioned_tables_that_are_widened() {
+    let publisher = Server::drawing().config("wal_level", "logical").start_with_extension();
+    let subscriber = Server::builder().set("worker_id", "6").start_with_extension();
+    let mut session = publisher.connect();
+    session
+        .batch_execute(
+            "CREATE TABLE root (id serial, part integer, note text, PRIMARY KEY (id, part)) PARTITION BY LIST (part);
+             CREATE TABLE leaf (LIKE root INCLUDING ALL) PARTITION BY LIST (part);
+             CREATE TABLE each (LIKE root INCLUDING ALL) PARTITION BY LIST (part);
+             CREATE TABLE silent (id integer, part integer) PARTITION BY LIST (part);
+             CREATE TABLE root_0 PARTITION OF root FOR VALUES IN (0); CREATE TABLE root_1 (note text, part integer NOT NULL, id integer NOT NULL);
+             ALTER TABLE root ATTACH PARTITION root_1 FOR VALUES IN (1);
+             CREATE TABLE leaf_0 PARTITION OF leaf FOR VALUES IN (0); CREATE TABLE leaf_1 PARTITION OF leaf DEFAULT PARTITION BY LIST (part);
+             CREATE TABLE leaf_1a PARTITION OF leaf_1 FOR VALUES IN (1);
+             CREATE TABLE each_0 PARTITION OF each FOR VALUES IN (0); CREATE TABLE each_1 PARTITION OF each FOR VALUES IN (1);
+             CREATE TABLE silent_0 PARTITION OF silent DEFAULT;
+             CREATE TABLE refers (id serial PRIMARY KEY, root integer, part integer, FOREIGN KEY (root, part) REFERENCES root ON UPDATE CASCADE ON DELETE CASCADE);
+             CREATE PUBLICATION as_one FOR TABLE root (id, part) WHERE (id <> 4), refers WITH (publish_via_partition_root);
+             CREATE PUBLICATION as_leaves FOR TABLE leaf; CREATE PUBLICATION of_parts FOR TABLE each_0 (part, id) WHERE (id <> 4), each_1;
+             CREATE PUBLICATION unsent FOR TABLE silent WITH (publish_via_partition_root)",
+        )
+        .unwrap();
+    let notes = |session: &mut Client, table: &str| {
+        session.value(&format!("SELECT coalesce(string_agg(step, ' '), '') FROM snowflake_widen('{table}', 'id') WHERE step ~ 'publication'"))
+    };
+    let advice = "sends all columns, so add column";
+    for (table, sent, unsent) in [
+        ("root", &["refers: publication as_one"][..], &["root: publication", "root_0"][..]),
+        ("leaf", &["leaf_0: publication as_leaves", "leaf_1a: publication as_leaves"], &["leaf: ", "leaf_1: "]),
+        ("each", &["each_1: publication of_parts"], &["each_0: "]),
+        ("silent", &["silent: publication unsent"], &["silent_0: publication unsent sends all columns"]),
+    ] {
+        let found = notes(&mut session, table);
+        assert!(sent.iter().all(|words| found.contains(&format!("public.{words} {advice}"))), "{found}");
+        assert!(!unsent.iter().any(|words| found.contains(&format!("public.{words}"))), "{found}");
+    }
+    // Rows that no session could update stay so until the table has a replica identity.
+    let found = notes(&mut session, "silent");
+    assert!(
+        found.contains("public.silent_0: publication unsent sends updates, but the table has no replica identity"),
+        "{found}"
+    );
+    session.batch_execute("INSERT INTO silent VALUES (1, 1)").unwrap();
+    let all = steps(&mut session, "snowflake_widen('silent', 'id')");
+    run_phases(&mut session, &all, &["prepare"]);
+    let refusal = refused(session.batch_execute("CALL snowflake_widen_fill('silent_0')"));
+    assert_eq!(refusal.sqlstate, "55000", "{refusal:?}");
+    session.batch_execute("ALTER TABLE silent_0 REPLICA IDENTITY FULL").unwrap();
+    assert!(!notes(&mut session, "silent").contains("no replica identity"));
+    run(&mut session, &all);
+
+    let mut there = subscriber.connect();
+    let key = "bigint, part integer, note text, PRIMARY KEY (id, part)";
+    for (table, column) in [("root", ""), ("leaf_0", "1"), ("leaf_1a", "1"), ("each_0", ""), ("each_1", "1")] {
+        there.batch_execute(&format!("CREATE TABLE {table} (id {key})")).unwrap();
+        if !column.is_empty() {
+            there.batch_execute(&format!("ALTER TABLE {table} ADD snowflake_widen_{column} bigint")).unwrap();
+        }
+    }
+    there
+        .batch_execute(
+            "CREATE TABLE refers (id integer PRIMARY KEY, root bigint, part integer, snowflake_widen_2 bigint)",
+        )
+        .unwrap();
+    let conninfo = publisher.conninfo().replace('\'', "''");
+    let subscribe = format!("CREATE SUBSCRIPTION s CONNECTION '{conninfo}' PUBLICATION as_one, as_leaves, of_parts");
+    there.batch_execute(&subscribe).unwrap();
+    // What is written from now on is sent row by row.
+    wait_until("the subscription has copied all tables", || {
+        there.value("SELECT bool_and(srsubstate = 'r') FROM pg_subscription_rel") == "true"
+    });
+    let written = |session: &mut Client| {
+        for table in ["root", "leaf", "each"] {
+            session
+                .batch_execute(&format!(
+                    "INSERT INTO {table} (part, note) VALUES (0, 'a'), (1, 'b'), (0, 'c'), (1, 'd');
+                     UPDATE {table} SET note = 'e', part = 1 - part WHERE id % 5 = 0; UPDATE {table} SET id = -id WHERE id % 4 = 3;
+                     DELETE FROM {table} WHERE id % 6 = 1"
+                ))
+                .unwrap();
+        }
+        session
+            .batch_execute("DELETE FROM refers WHERE id % 3 = 0; INSERT INTO refers (root, part) SELECT id, part FROM root ORDER BY abs(id) DESC LIMIT 2")
+            .unwrap();
+    };
+    for phase in ["prepare", "fill", "build", "switch", "check", "clean up"] {
+        written(&mut session);
+        for table in ["root", "leaf", "each"] {
+            let all = steps(&mut session, &format!("snowflake_widen('{table}', 'id')"));
+            run_phases(&mut session, &all, &[phase]);
+        }
+    }
+    written(&mut session);
+    let far = "INSERT INTO root (id, part) VALUES (3000000000, 0); INSERT INTO leaf (id, part) VALUES (3000000000, 1);
+        INSERT INTO each (id, part) VALUES (3000000000, 0), (3000000000, 1); INSERT INTO refers (root, part) VALUES (3000000000, 0)";
+    session.batch_execute(far).unwrap();
+    for (table, columns, condition) in [
+        ("root", "id, part", "id <> 4"),
+        ("refers", "id, root, part", "true"),
+        ("leaf_0", "id, part, note", "true"),
+        ("leaf_1a", "id, part, note", "true"),
+        ("each_0", "id, part", "id <> 4"),
+        ("each_1", "id, part, note", "true"),
+    ] {
+        let rows = format!(
+            "SELECT string_agg(concat_ws(' ', {columns}), ', ' ORDER BY concat_ws(' ', {columns})) FROM {table} WHERE {condition}"
+        );
+        let sent = session.value(&rows);
+        assert!(sent.contains("3000000000") || table == "leaf_0", "{sent}");
+        let condition_free = rows.replace(condition, "true");
+        wait_until("all rows to arrive", || there.value(&condition_free) == sent);
+    }
+    // The lists and conditions are those of before.
+    let published = "SELECT string_agg(concat_ws(' ', prrelid::regclass, (SELECT string_agg(attname, ' ' ORDER BY attname) FROM pg_attribute
+            WHERE attrelid = prrelid AND attnum = ANY (prattrs::int2[])), pg_get_expr(prqual, prrelid)), ', ' ORDER BY prrelid::regclass::text)
+        FROM pg_publication_rel WHERE prqual IS NOT NULL";
+    assert_eq!(session.value(published), "each_0 id part (id <> 4), root id part (id <> 4)");
+}
+
+/// After the switch, the same text would mean other columns.
+#[test]
+fn a_definition_that_lists_columns_by_their_places_is_refused() {
+    let database = Database::with(
+        "CREATE TABLE app.t (id integer PRIMARY KEY, n integer); CREATE TABLE app.u (id integer PRIMARY KEY, n integer); CREATE TABLE app.o (id integer);
+         INSERT INTO app.t VALUES (1, 2); INSERT INTO app.u VALUES (1, 3); INSERT INTO app.o VALUES (1)",
+    );
+    let mut session = database.connect();
+    let call = "snowflake_widen('app.t', 'id')";
+    for definition in [
+        "VIEW app.v AS SELECT key, n FROM app.t AS x(key)",
+        "VIEW app.v AS SELECT m FROM (app.t JOIN app.u USING (id)) AS q(id, n, m)",
+        "MATERIALIZED VIEW app.v AS SELECT key FROM app.o, ONLY app.t AS \"X\"(key)",
+        "FUNCTION app.v(one integer) RETURNS integer LANGUAGE sql BEGIN ATOMIC SELECT n FROM app.t AS x(key) WHERE key = one; END",
+    ] {
+        session.batch_execute(&format!("CREATE {definition}")).unwrap();
+        let refusal = refused(session.query(&format!("SELECT * FROM {call}"), &[]));
+        assert_eq!(refusal.sqlstate, "2BP01", "{definition}: {refusal:?}");
+        let detail = refusal.detail.unwrap();
+        assert!(detail.contains("app.v") && detail.ends_with(": it lists columns by their places"), "{detail}");
+        session.batch_execute(&format!("DROP {} app.v", definition.split(" app.v").next().unwrap())).unwrap();
+    }
+    // Lists of what keeps its columns, and calls.
+    session
+        .batch_execute(
+            "CREATE VIEW app.v AS SELECT a, i, g, j.n, coalesce(t.n, abs(t.id)) AS c FROM app.t JOIN app.u j USING (id), app.o AS o(i),
+                 (SELECT id FROM app.t) AS s(a), (VALUES (1)) AS w(v), generate_series(1, abs((SELECT max(id) FROM app.t))) AS g(g)
+             WHERE (t.n + 1) IN (SELECT abs(id) + 2 FROM app.t)",
+        )
+        .unwrap();
+    let rows = "SELECT string_agg(v::text, ' ') FROM app.v";
+    let before = session.value(rows);
+    let all = steps(&mut session, call);
+    run(&mut session, &all);
+    assert_eq!(session.value(rows), before);
+    // One that comes later.
+    session.batch_execute("CREATE VIEW app.late AS SELECT a FROM app.u AS x(a)").unwrap();
+    assert_eq!(refused(session.query("SELECT * FROM snowflake_widen('app.u', 'id')", &[])).sqlstate, "2BP01");
+}
+
+/// A session that lists no columns would lose the value that it means for the key.
+#[test]
+fn a_row_without_a_list_of_columns_is_refused_while_both_columns_are_there() {
+    let database = Database::with(
+        "CREATE TABLE app.t (id integer PRIMARY KEY); INSERT INTO app.t SELECT generate_series(1, 9);
+         CREATE TABLE app.u (t smallint REFERENCES app.t, part integer, note integer) PARTITION BY LIST (part);
+         CREATE TABLE app.u_0 PARTITION OF app.u FOR VALUES IN (0); CREATE TABLE app.u_1 PARTITION OF app.u FOR VALUES IN (1)",
+    );
+    let mut session = database.connect();
+    let all = steps(&mut session, "snowflake_widen('app.t', 'id')");
+    let positional = "INSERT INTO app.u VALUES (5, 0, 7)";
+    for phase in ["prepare", "fill", "build"] {
+        session.batch_execute(positional).unwrap();
+        run_phases(&mut session, &all, &[phase]);
+    }
+    run_phases(&mut session, &all, &["switch", "check"]);
+    let refusal = refused(session.batch_execute(positional));
+    assert_eq!(refusal.sqlstate, "27000", "{refusal:?}");
+    assert_eq!(refusal.message, r#"INSERT gives value 5 to the former column "snowflake_widen_1" of table "u_0""#);
+    // All others go on: rows that get another value, or NULL, or one that does not fit, and another
+    // partition.
+    session
+        .batch_execute(
+            "INSERT INTO app.t (id) VALUES (100000); INSERT INTO app.u (t, part, note) VALUES (5, 0, 8), (NULL, 0, 9), (100000, 1, 10);
+             UPDATE app.u SET part = 1, t = 6 WHERE note = 8; UPDATE app.u SET part = 1, t = 4 WHERE note = 9;
+             UPDATE app.u SET part = 0, t = NULL WHERE note = 10; UPDATE app.u SET t = NULL WHERE note = 8; UPDATE app.u SET part = 0 WHERE note = 8",
+        )
+        .unwrap();
+    let rows = "SELECT string_agg(concat_ws(' ', t, part, note), ', ' ORDER BY note, part) FROM app.u WHERE note > 7";
+    assert_eq!(session.value(rows), "0 8, 4 1 9, 0 10");
+    // A dump brings both.
+    let restored = Database::with("DROP SCHEMA app; DROP EXTENSION snowflake_id");
+    restored.psql(&database.dump()).unwrap();
+    assert_eq!(restored.connect().value(rows), "0 8, 4 1 9, 0 10");
+    session.batch_execute("CREATE TABLE app.copy AS TABLE app.u; INSERT INTO app.u SELECT * FROM app.copy").unwrap();
+    run_phases(&mut session, &all, &["clean up"]);
+    assert_eq!(session.value("SELECT count(*) FROM app.u WHERE t = 5 AND note = 7"), "6");
 }
 
 #[test]
