@@ -14,7 +14,7 @@ use postgres::{Client, Error, NoTls};
 /// The servers that the tests share, because a start takes longer than most tests. Each is started
 /// with its first database. A static is never dropped; the harness's reaper stops the servers when
 /// the process has ended.
-static SERVERS: [LazyLock<Server>; 4] = [const { LazyLock::new(start) }; 4];
+static SERVERS: [LazyLock<Server>; 8] = [const { LazyLock::new(start) }; 8];
 
 /// No more than can draw in one server.
 const DATABASES_PER_SERVER: usize = 100;
