@@ -307,6 +307,9 @@ VOLATILE STRICT PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_wide
 CREATE FUNCTION snowflake_plan.lock_for_widen(relations regclass[], exclusive boolean) RETURNS void
 VOLATILE STRICT PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_lock_for_widen_wrapper';
 
+CREATE FUNCTION snowflake_plan.widen_note(relation regclass, note text) RETURNS void
+VOLATILE STRICT PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_widen_note_wrapper';
+
 -- Partitions by time
 
 CREATE FUNCTION snowflake_plan.require_no_block() RETURNS void
@@ -823,19 +826,15 @@ STABLE STRICT PARALLEL SAFE LANGUAGE sql SET search_path = pg_catalog, pg_temp A
     FROM pg_trigger WHERE oid = trigger
 $$;
 
--- Where the fill of each table stands. Only the functions below write it, for the table's owner.
--- Unlogged, because a publication of all tables has all others. After a crash, a fill begins again,
--- and writes no row that it has filled.
-CREATE UNLOGGED TABLE snowflake_plan.widen_progress (
-    relation oid PRIMARY KEY,
-    filenode oid NOT NULL,
-    blocks bigint NOT NULL,
-    next_block bigint NOT NULL,
-    rows bigint NOT NULL,
-    started timestamptz NOT NULL,
-    updated timestamptz NOT NULL,
-    blocks_before bigint NOT NULL
-);
+-- Where the fill of each table stands. It lies in the comment of the trigger that keeps the columns
+-- equal: a table would be in each publication of all tables. It goes with the trigger.
+CREATE VIEW snowflake_plan.widen_progress AS
+    SELECT tgrelid AS relation, note[3]::bigint AS filenode, note[2]::bigint AS blocks, note[1]::bigint AS next_block,
+        note[5]::bigint AS rows, to_timestamp(note[6]::bigint / 1000.0) AS started, to_timestamp(note[7]::bigint / 1000.0) AS updated,
+        note[4]::bigint AS blocks_before
+    FROM pg_catalog.pg_trigger t JOIN pg_catalog.pg_description d ON d.classoid = 'pg_trigger'::regclass AND d.objoid = t.oid,
+        LATERAL regexp_match(d.description, '^(\d{1,10}) of (\d{1,10}) blocks of file (\d{1,10}), since block (\d{1,10}); (\d{1,18}) rows from (\d{1,14}) to (\d{1,14}) ms$') AS note
+    WHERE tgfoid = 'snowflake_plan.widen_keep()'::regprocedure AND note IS NOT NULL;
 
 CREATE VIEW snowflake_widen_progress AS
     SELECT p.relation::regclass AS relation, p.blocks, p.next_block AS blocks_done, p.rows, p.started, p.updated,
@@ -845,51 +844,36 @@ CREATE VIEW snowflake_widen_progress AS
              THEN date_trunc('second', (p.updated - p.started) * ((p.blocks - p.next_block)::float8 / (p.next_block - p.blocks_before))) END AS time_left
     FROM snowflake_plan.widen_progress p JOIN pg_catalog.pg_class c ON c.oid = p.relation
     WHERE pg_catalog.pg_has_role(c.relowner, 'USAGE') OR pg_catalog.pg_has_role('pg_monitor', 'USAGE');
-GRANT SELECT ON snowflake_widen_progress TO PUBLIC;
+GRANT SELECT ON snowflake_widen_progress, snowflake_plan.widen_progress TO PUBLIC;
 
--- The role that called, of which a function with its owner's rights sees nothing else.
-CREATE FUNCTION snowflake_plan.widen_is_owner(relation regclass) RETURNS boolean
-STABLE STRICT PARALLEL UNSAFE LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
-    SELECT pg_has_role(CASE current_setting('role') WHEN 'none' THEN session_user ELSE current_setting('role') END::name, relowner, 'USAGE')
-    FROM pg_class WHERE oid = relation
+-- Notes where a fill stands.
+CREATE FUNCTION snowflake_plan.widen_stands(relation regclass, next_block bigint, blocks bigint, since bigint, rows bigint, started timestamptz) RETURNS void
+VOLATILE STRICT PARALLEL UNSAFE LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+    SELECT snowflake_plan.widen_note(relation, format('%s of %s blocks of file %s, since block %s; %s rows from %s to %s ms', next_block, blocks,
+        pg_relation_filenode(relation), since, rows, floor(extract(epoch FROM started) * 1000), floor(extract(epoch FROM clock_timestamp()) * 1000)))
 $$;
 
--- Notes a batch up to a block, or that the fill begins with that block.
+-- Notes a batch up to a block.
 CREATE FUNCTION snowflake_plan.widen_filled(relation regclass, upto bigint, filled bigint) RETURNS void
-VOLATILE STRICT SECURITY DEFINER PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    IF snowflake_plan.widen_is_owner(relation) THEN
-        UPDATE snowflake_plan.widen_progress p
-        SET next_block = upto, rows = p.rows + filled, updated = clock_timestamp() WHERE p.relation = widen_filled.relation;
-    END IF;
-END $$;
+VOLATILE STRICT PARALLEL UNSAFE LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+    SELECT snowflake_plan.widen_stands($1, upto, p.blocks, p.blocks_before, p.rows + filled, p.started)
+    FROM snowflake_plan.widen_progress p WHERE p.relation = $1
+$$;
 
 -- Takes up the fill where it stopped. A table that has been written anew begins again, and so does
 -- one whose fill has ended: a call then finds what is left, if anything is.
 CREATE FUNCTION snowflake_plan.widen_take_up(relation regclass) RETURNS void
-VOLATILE STRICT SECURITY DEFINER PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+VOLATILE STRICT PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     size CONSTANT bigint := pg_relation_size(relation) / current_setting('block_size')::bigint;
+    begins bigint;
 BEGIN
-    IF NOT snowflake_plan.widen_is_owner(relation) THEN
+    IF NOT pg_has_role((SELECT relowner FROM pg_class WHERE oid = relation), 'USAGE') THEN
         RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege', MESSAGE = format('must be owner of table %s', relation);
     END IF;
-    DELETE FROM snowflake_plan.widen_progress p WHERE NOT EXISTS (SELECT FROM pg_class c WHERE c.oid = p.relation);
-    INSERT INTO snowflake_plan.widen_progress AS p
-    SELECT relation, pg_relation_filenode(relation), size, 0, 0, clock_timestamp(), clock_timestamp(), 0
-    WHERE EXISTS (SELECT FROM pg_trigger WHERE tgrelid = relation AND tgfoid = 'snowflake_plan.widen_keep()'::regprocedure)
-    ON CONFLICT ON CONSTRAINT widen_progress_pkey DO UPDATE
-    SET filenode = excluded.filenode, blocks = excluded.blocks, rows = 0, started = excluded.started, updated = excluded.updated,
-        next_block = CASE WHEN p.filenode = excluded.filenode AND p.next_block < p.blocks THEN p.next_block ELSE 0 END,
-        blocks_before = CASE WHEN p.filenode = excluded.filenode AND p.next_block < p.blocks THEN p.next_block ELSE 0 END;
-END $$;
-
-CREATE FUNCTION snowflake_plan.widen_forget(relation regclass) RETURNS void
-VOLATILE STRICT SECURITY DEFINER PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    IF snowflake_plan.widen_is_owner(relation) THEN
-        DELETE FROM snowflake_plan.widen_progress p WHERE p.relation = widen_forget.relation;
-    END IF;
+    SELECT p.next_block INTO begins FROM snowflake_plan.widen_progress p
+    WHERE p.relation = widen_take_up.relation AND p.filenode = pg_relation_filenode(p.relation) AND p.next_block < p.blocks;
+    PERFORM snowflake_plan.widen_stands(relation, coalesce(begins, 0), size, coalesce(begins, 0), 0, clock_timestamp());
 END $$;
 
 -- The next batch of the fill: its first block, the block after it, and the UPDATE; NULL if no block
@@ -1566,18 +1550,18 @@ COMMENT ON FUNCTION snowflake_plan.widen_fits(regclass) IS
     'refuse the way back of snowflake_widen() while a value does not fit';
 COMMENT ON FUNCTION snowflake_plan.widen_fires(oid, text) IS
     'whether a trigger would fire while snowflake_widen_fill() fills rows';
-COMMENT ON TABLE snowflake_plan.widen_progress IS
+COMMENT ON VIEW snowflake_plan.widen_progress IS
     'where snowflake_widen_fill() stands; see the view snowflake_widen_progress';
 COMMENT ON VIEW snowflake_widen_progress IS
     'where snowflake_widen_fill() stands in each table: blocks, rows, rows a second, time left';
-COMMENT ON FUNCTION snowflake_plan.widen_is_owner(regclass) IS
-    'whether the role that calls owns a table';
+COMMENT ON FUNCTION snowflake_plan.widen_note(regclass, text) IS
+    'write the comment of the trigger that keeps a new bigint column equal';
+COMMENT ON FUNCTION snowflake_plan.widen_stands(regclass, bigint, bigint, bigint, bigint, timestamptz) IS
+    'note where snowflake_widen_fill() stands';
 COMMENT ON FUNCTION snowflake_plan.widen_filled(regclass, bigint, bigint) IS
     'note how far snowflake_widen_fill() has come';
 COMMENT ON FUNCTION snowflake_plan.widen_take_up(regclass) IS
     'take up snowflake_widen_fill() where it stopped';
-COMMENT ON FUNCTION snowflake_plan.widen_forget(regclass) IS
-    'forget how far snowflake_widen_fill() has come';
 COMMENT ON FUNCTION snowflake_plan.widen_turn(regclass, integer) IS
     'the next batch of snowflake_widen_fill()';
 COMMENT ON FUNCTION snowflake_plan.widen_require(regclass, text[], text[]) IS

@@ -612,6 +612,23 @@ fn snowflake_lock_for_widen(relations: Array<'_, Oid>, exclusive: bool) {
     widen::lock(&relations, exclusive).or_raise();
 }
 
+/// Notes where the fill of `snowflake_widen` stands. For a table that the caller does not own, or
+/// that is not widened, it notes nothing.
+#[pg_extern(
+    name = "widen_note",
+    schema = "snowflake_plan",
+    volatile,
+    strict,
+    parallel_unsafe,
+    sql = r#"
+CREATE FUNCTION snowflake_plan.widen_note(relation regclass, note text) RETURNS void
+VOLATILE STRICT PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', '@FUNCTION_NAME@';
+"#
+)]
+fn snowflake_widen_note(relation: Oid, note: &str) {
+    widen::note(relation, note);
+}
+
 /// Refuses a call of `snowflake_partitions()` in a transaction block, before it changes anything.
 #[pg_extern(name = "require_no_block", schema = "snowflake_plan", volatile, strict, parallel_unsafe)]
 fn snowflake_require_no_block() {

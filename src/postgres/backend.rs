@@ -142,6 +142,17 @@ impl Lock {
     }
 }
 
+/// Writes the comment of a trigger, without the lock of its table that COMMENT takes: that would
+/// end an autovacuum. Checks no right. Until the transaction ends, nobody else writes it by this.
+pub fn comment_on_trigger(trigger: pg_sys::Oid, comment: &CStr) {
+    // SAFETY: a comment is of a number, whether a trigger has it or not. PostgreSQL copies the
+    // text. Errors are raised through pgrx's guard.
+    unsafe {
+        pg_sys::LockDatabaseObject(pg_sys::TriggerRelationId, trigger, 0, pg_sys::ShareUpdateExclusiveLock as i32);
+        pg_sys::CreateComments(trigger, pg_sys::TriggerRelationId, 0, comment.as_ptr());
+    }
+}
+
 /// Takes a lock, if it is free.
 pub fn lock_if_free(lock: Lock) -> bool {
     // SAFETY: a lock is on a number, whether a relation has it or not. Errors are raised through

@@ -18,9 +18,8 @@ FROM (
     WHERE contype = 'f' AND conparentid = 0 AND EXISTS (SELECT FROM named k WHERE k.rel = conrelid AND k.wide_att = ANY (conkey) OR k.rel = confrelid AND k.wide_att = ANY (confkey))
   UNION ALL
     SELECT 2, att, format('drop the trigger and the new column of %s', name),
-           format('CALL snowflake_plan.widen_step(%L, %L, ARRAY[%L, %L, %L]);', format('NOT snowflake_plan.widen_has(%L, ''column'', %L)', name, wide),
-                  list, format('DROP TRIGGER IF EXISTS %I ON %s', tgname, name), format('ALTER TABLE %s DROP COLUMN %I', name, wide),
-                  format('SELECT snowflake_plan.widen_forget(%L)', name)),
+           format('CALL snowflake_plan.widen_step(%L, %L, ARRAY[%L, %L]);', format('NOT snowflake_plan.widen_has(%L, ''column'', %L)', name, wide),
+                  list, format('DROP TRIGGER IF EXISTS %I ON %s', tgname, name), format('ALTER TABLE %s DROP COLUMN %I', name, wide)),
            format('%s: ACCESS EXCLUSIVE, for a moment', name)
     FROM named WHERE NOT relispartition
 ) AS back (number, place, step, statement, locks)

@@ -489,3 +489,21 @@ pub fn lock(relations: &[Oid], is_against_readers: bool) -> Result<(), Unwidenab
     };
     locks::lock_relations(find()?, find)
 }
+
+/// Notes where a fill stands, as the comment of the oldest trigger that keeps columns of the table
+/// equal.
+pub fn note(relation: Oid, note: &str) {
+    let note = CString::new(note).expect("a text holds no NUL");
+    backend::with_trusted_settings(|| {
+        Spi::connect_mut(|client| {
+            let trigger = SpiDatabase(client).ask_for::<Oid>(
+                "SELECT min(t.oid) FROM pg_trigger t JOIN pg_class c ON c.oid = tgrelid
+                 WHERE tgrelid = $1 AND tgfoid = 'snowflake_plan.widen_keep()'::regprocedure AND pg_has_role(relowner, 'USAGE')",
+                &[relation.into()],
+            );
+            for trigger in trigger {
+                backend::comment_on_trigger(trigger, &note);
+            }
+        });
+    });
+}

@@ -367,8 +367,6 @@
     SELECT 4, 57, min(place), 0, NULL, format('COMMENT ON COLUMN %s.%I IS %L', name, min(wide::text), list), NULL
     FROM col JOIN (SELECT rel, jsonb_agg(jsonb_build_array(name, conname, unit, unit_con, comment) ORDER BY oid) FROM owed GROUP BY rel) AS o (rel, list) USING (rel)
     GROUP BY name, list
-  UNION ALL
-    SELECT 4, 95, place, 0, NULL, format('SELECT snowflake_plan.widen_forget(%L)', name), NULL FROM tables
 )
 SELECT phase, number, step::cstring, statement::cstring, locks::cstring
 FROM step WHERE statement IS NOT NULL

@@ -1343,7 +1343,9 @@ fn an_owner_needs_no_other_rights() {
     let refusal = refused(other.batch_execute("SELECT snowflake_plan.widen_take_up('app.t')"));
     assert_eq!(refusal.sqlstate, "42501");
     other
-        .batch_execute("SELECT snowflake_plan.widen_forget('app.t'), snowflake_plan.lock_for_widen('{app.t}', true)")
+        .batch_execute(
+            "SELECT snowflake_plan.widen_note('app.t', 'mine'), snowflake_plan.lock_for_widen('{app.t}', true)",
+        )
         .unwrap();
     run_phases(&mut owner, &all, &["build", "switch", "clean up"]);
     assert_eq!(owner.value("SELECT pg_typeof(id) FROM app.t LIMIT 1"), "bigint");
