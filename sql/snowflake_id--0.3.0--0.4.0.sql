@@ -291,36 +291,53 @@ END $$;
 -- joins those of the partitions to it, which are checked.
 CREATE FUNCTION snowflake_plan.widen_join(relation regclass, name name, part regclass, part_name name) RETURNS void
 VOLATILE STRICT PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    definition text := (SELECT regexp_replace(pg_get_constraintdef(oid), ' NOT VALID$', '') FROM pg_constraint WHERE conrelid = part AND conname = part_name);
+    unchecked text := (SELECT min(format('"%s" of table %s', conname, conrelid::regclass)) FROM pg_partition_tree(relation) JOIN pg_constraint ON conrelid = relid
+                       WHERE contype = 'f' AND conparentid = 0 AND pg_get_constraintdef(oid) = definition || ' NOT VALID');
 BEGIN
-    EXECUTE (SELECT format('ALTER TABLE %s ADD CONSTRAINT %I %s', relation, name, pg_get_constraintdef(oid))
-             FROM pg_constraint WHERE conrelid = part AND conname = part_name);
+    IF unchecked IS NOT NULL THEN
+        RAISE EXCEPTION USING ERRCODE = 'object_in_use', MESSAGE = format('foreign key %s is not checked yet', unchecked),
+            HINT = 'Run the statements of the phase "check" in their order.';
+    END IF;
+    EXECUTE format('ALTER TABLE %s ADD CONSTRAINT %I %s', relation, name, definition);
 END $$;
 
--- Refuses the way back after the switch while a foreign key is not checked, or a value does not fit:
--- the former column is NULL there.
+-- Refuses the way back after the switch, and the clean up, while a foreign key is not checked.
+CREATE FUNCTION snowflake_plan.widen_checked(relation regclass) RETURNS void
+VOLATILE STRICT PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    unchecked text := (
+        SELECT min(format('"%s" of table %s', o ->> 1, o ->> 0))
+        FROM pg_trigger JOIN pg_attribute w ON w.attrelid = tgrelid AND w.attnum::text = substring(tgqual::text FROM ':varattno ([0-9]+) '),
+             jsonb_array_elements(col_description(tgrelid, w.attnum)::jsonb) AS o
+        WHERE tgrelid = relation AND tgfoid = 'snowflake_plan.widen_keep()'::regprocedure AND w.atttypid <> 'bigint'::regtype
+              AND CASE WHEN o ->> 2 IS NULL
+                       THEN EXISTS (SELECT FROM pg_constraint WHERE conrelid = to_regclass(o ->> 0) AND conname = o ->> 1 AND NOT convalidated)
+                       ELSE snowflake_plan.widen_has(o ->> 2, 'constraint', o ->> 3) AND NOT snowflake_plan.widen_has(o ->> 0, 'constraint', o ->> 1) END);
+BEGIN
+    IF unchecked IS NOT NULL THEN
+        RAISE EXCEPTION USING ERRCODE = 'object_in_use', MESSAGE = format('foreign key %s is not checked yet', unchecked),
+            HINT = 'Run the statements of the phase "check" first.';
+    END IF;
+END $$;
+
+-- Refuses the way back after the switch while a value does not fit: the former column is NULL there.
 CREATE FUNCTION snowflake_plan.widen_fits(relation regclass) RETURNS void
 VOLATILE STRICT PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET row_security = off AS $$
 DECLARE
     former name;
     present name;
-    unchecked text;
     misfit bigint;
 BEGIN
-    FOR former, present, unchecked IN
-        SELECT w.attname, n.attname,
-               (SELECT min(format('"%s" of table %s', o ->> 1, o ->> 0)) FROM jsonb_array_elements(col_description(tgrelid, w.attnum)::jsonb) AS o
-                WHERE CASE WHEN o ->> 2 IS NULL
-                           THEN EXISTS (SELECT FROM pg_constraint WHERE conrelid = to_regclass(o ->> 0) AND conname = o ->> 1 AND NOT convalidated)
-                           ELSE snowflake_plan.widen_has(o ->> 2, 'constraint', o ->> 3) AND NOT snowflake_plan.widen_has(o ->> 0, 'constraint', o ->> 1) END)
+    PERFORM snowflake_plan.widen_checked(relation);
+    FOR former, present IN
+        SELECT w.attname, n.attname
         FROM pg_trigger
              JOIN pg_attribute w ON w.attrelid = tgrelid AND w.attnum::text = substring(tgqual::text FROM ':varattno ([0-9]+) ')
              JOIN pg_attribute n ON n.attrelid = tgrelid AND n.attnum::text = substring(tgqual::text FROM '.*:varattno ([0-9]+) ')
         WHERE tgrelid = relation AND tgfoid = 'snowflake_plan.widen_keep()'::regprocedure AND w.atttypid <> 'bigint'::regtype
     LOOP
-        IF unchecked IS NOT NULL THEN
-            RAISE EXCEPTION USING ERRCODE = 'object_in_use', MESSAGE = format('foreign key %s is not checked yet', unchecked),
-                HINT = 'Run the statements of the phase "check", and call snowflake_widen_back() again.';
-        END IF;
         EXECUTE format('SELECT %I FROM %s WHERE %I IS DISTINCT FROM %1$I LIMIT 1', present, relation, former) INTO misfit;
         IF misfit IS NOT NULL THEN
             RAISE EXCEPTION USING ERRCODE = 'numeric_value_out_of_range',
@@ -602,6 +619,8 @@ COMMENT ON FUNCTION snowflake_plan.widen_follow(regclass, name, oid) IS
     'make the actions of a new foreign key run after those of the former one';
 COMMENT ON FUNCTION snowflake_plan.widen_join(regclass, name, regclass, name) IS
     'make a foreign key of a partitioned table of that of a partition';
+COMMENT ON FUNCTION snowflake_plan.widen_checked(regclass) IS
+    'refuse the way back and the clean up of snowflake_widen() while a foreign key is not checked';
 COMMENT ON FUNCTION snowflake_plan.widen_fits(regclass) IS
     'refuse the way back of snowflake_widen() while a value does not fit';
 COMMENT ON FUNCTION snowflake_plan.widen_fires(oid, text) IS

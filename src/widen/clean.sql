@@ -39,9 +39,9 @@ FROM (
     SELECT 6, 1, name, '', format('collect statistics of %s', name), format('ANALYZE %s;', name), format('%s: SHARE UPDATE EXCLUSIVE', name) FROM tree
   UNION ALL
     SELECT 6, 2, f.name, wide::text, format('drop the former column of %s.%I', f.name, attname),
-           format('CALL snowflake_plan.widen_step(%L, %L, ARRAY[%L, %L]);',
+           format('CALL snowflake_plan.widen_step(%L, %L, ARRAY[%L, %L, %L]);',
                   format('NOT snowflake_plan.widen_has(%L, ''column'', %L) OR %ssnowflake_plan.widen_has(%1$L, ''bigint'', %4$L)', f.name, wide, is_not, attname),
-                  list, format('DROP TRIGGER IF EXISTS %I ON %s', trigger, f.name), format('ALTER TABLE %s DROP COLUMN %I', f.name, wide)),
+                  list, format('SELECT snowflake_plan.widen_checked(%L)', f.name), format('DROP TRIGGER IF EXISTS %I ON %s', trigger, f.name), format('ALTER TABLE %s DROP COLUMN %I', f.name, wide)),
            format('%s: ACCESS EXCLUSIVE, for a moment', f.name)
     FROM former f JOIN tree USING (rel)
 ) AS step (phase, number, place, part, step, statement, locks)

@@ -251,7 +251,8 @@
       UNION ALL
         SELECT 2, '', 'IDENTITY' FROM seq WHERE seq.place = col.place AND is_identity
       UNION ALL
-        SELECT 3, '', 'NOT NULL' WHERE is_not_null
+        -- Also on partitions, which keep it after their whole if they got a primary key by themselves.
+        SELECT 3, '', 'NOT NULL' FROM pg_attribute WHERE attrelid = rel AND attnum = att AND attnotnull
     ) AS its (number, place_of, what)
   UNION ALL
     SELECT 4, 40, place, part, NULL, CASE part WHEN 1 THEN format('ALTER TABLE %s RENAME COLUMN %I TO %I', name, attname, wide || 'x')
