@@ -251,7 +251,7 @@
       UNION ALL
         SELECT 2, '', 'IDENTITY' FROM seq WHERE seq.place = col.place AND is_identity
       UNION ALL
-        -- Also on partitions, which keep it after their whole if they got a primary key by themselves.
+        -- Also on partitions: one that got a primary key by itself keeps it after its whole.
         SELECT 3, '', 'NOT NULL' FROM pg_attribute WHERE attrelid = rel AND attnum = att AND attnotnull
     ) AS its (number, place_of, what)
   UNION ALL
