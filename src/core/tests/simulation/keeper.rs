@@ -139,7 +139,9 @@ impl<'a> Keeper<'a> {
         let mut known = self.fleet.known.borrow_mut();
         match known.iter_mut().find(|known| (known.worker, known.holder, known.from_ms) == (worker, holder, from_ms)) {
             Some(known) => {
-                known.until_ms = until_ms;
+                // What ends may note a lease late that the next life has prolonged.
+                let is_late = self.server.is_orphan.get() || self.shared.gone.get();
+                known.until_ms = if is_late { until_ms.max(known.until_ms) } else { until_ms };
                 known.latest_ms = known.latest_ms.max(until_ms);
                 // Both have proposed it when the memory was copied.
                 known.is_copied |= known.memory != memory;
