@@ -11,7 +11,7 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
 use cluster::refusal::assert_refused_as;
-use cluster::{Draw, Fleet, Leases, Refusal, Server, Shutdown, assert_unique, refused, wait_until};
+use cluster::{Draw, Fleet, Leases, Operated, Refusal, Server, Shutdown, assert_unique, refused, wait_until};
 use postgres::Client;
 use snowflake_core::id::layout::Layout;
 
@@ -116,8 +116,8 @@ fn a_member_whose_backend_is_killed_goes_on_without_its_registry() {
         assert!(log.contains(&format!("after a crash, worker number {worker} is kept, and leased until ")), "{log}");
         // It was kept, and nothing was asked for yet.
         let mut session = server.connect();
-        let shown = ["state", "worker_id", "renewals"].map(|column| session.lease(column));
-        assert_eq!(shown, ["held".to_owned(), worker.to_string(), "0".to_owned()], "{victim}");
+        let shown = ["state", "worker_id", "renewals", "last_renewal"].map(|column| session.lease(column));
+        assert_eq!(shown, ["held", &worker.to_string(), "0", ""], "{victim}");
         wait_until("a failure", || session.lease("last_error").contains("could not connect to the registry"));
         let before = drawn.len();
         // A session that was killed had drawn as well.
@@ -163,6 +163,10 @@ fn twenty_crashes_in_a_row_hold_one_number() {
         assert_eq!(number(&server), worker, "crash {crashes}");
     }
     assert_eq!(fleet.leased(), [worker]);
+    // No crash has left a lease that nobody renews.
+    wait_until("a renewal", || server.connect().lease("renewals > 0") == "true");
+    let said = fleet.operate(&["check"]);
+    assert!(said.contains("ok    leases      1 renewed\n"), "{said}");
     fleet.hear(&server);
 }
 
