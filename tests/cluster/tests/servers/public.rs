@@ -588,6 +588,26 @@ fn a_refused_statement_is_not_logged(changes: Changes) {
     assert!(!log.contains("0001020304"), "{log}");
 }
 
+/// As after REASSIGN OWNED of the superuser who has made the extension. Only a superuser may keep a
+/// statement out of the log, unless it is granted.
+#[test]
+fn an_owner_that_is_not_a_superuser_makes_keys_if_it_may_set_what_is_logged() {
+    let server = Server::drawing().start();
+    let mut session = server.connect();
+    execute(
+        &mut session,
+        "CREATE ROLE maker SUPERUSER; CREATE ROLE owner; GRANT CREATE ON SCHEMA public TO owner;
+         SET ROLE maker; CREATE EXTENSION snowflake_id; RESET ROLE; REASSIGN OWNED BY maker TO owner",
+    );
+    let refusal = refused(session.query("SELECT snowflake_new_public_key()", &[]));
+    assert_refused_as(&refusal, "42501", "permission denied to set parameter \"log_min_error_statement\"");
+    execute(&mut session, "GRANT SET ON PARAMETER log_min_error_statement TO owner");
+    new_key(&mut session, KEY);
+    assert_eq!(conceal(&mut session, 1), TOKEN_OF_1);
+    let owner = "SELECT relowner::regrole FROM pg_class WHERE oid = 'snowflake_public_keys'::regclass";
+    assert_eq!(session.value(owner), "owner");
+}
+
 /// Whoever makes the table first would know the keys.
 #[test]
 fn a_table_that_another_role_has_made_is_not_read() {
