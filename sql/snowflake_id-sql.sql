@@ -1912,6 +1912,10 @@ BEGIN
         RETURN name;
     ELSIF new_first_id IS NULL THEN
         new_first_id := CASE WHEN has_keys THEN @extschema@._snowflake_first_id_of_new_key() ELSE least END;
+        -- Keys that are made within a moment begin one after the other.
+        WHILE EXISTS (SELECT FROM @extschema@.snowflake_public_keys AS k WHERE k.first_id = new_first_id) LOOP
+            new_first_id := new_first_id + 1;
+        END LOOP;
     ELSIF has_keys AND NOT is_forced AND @extschema@._snowflake_begins_too_soon(new_first_id) THEN
         RAISE EXCEPTION USING
             ERRCODE = 'object_not_in_prerequisite_state',

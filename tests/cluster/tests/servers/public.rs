@@ -452,6 +452,29 @@ fn ids_ahead_of_the_clock_keep_their_tokens(changes: Changes) {
     }
 }
 
+/// The second one would begin with the same id, 10 seconds ahead of the last one.
+#[test]
+fn keys_that_are_made_within_a_moment_begin_one_after_the_other() {
+    keys_begin_one_after_the_other(&[]);
+}
+
+fn keys_begin_one_after_the_other(changes: Changes) {
+    let server = Server::drawing().start_with_extension();
+    let mut session = changed(&server, changes);
+    new_key(&mut session, KEY);
+    execute(&mut session, "SELECT snowflake_advance(snowflake_min(now() + '1 hour'))");
+    let first_ids = [(); 3].map(|()| {
+        new_key(&mut session, "");
+        newest_first_id(&mut session)
+    });
+    assert_eq!(first_ids, [0, 1, 2].map(|more| first_ids[0] + more));
+    for id in first_ids {
+        let token = conceal(&mut session, id);
+        assert_eq!(reveal(&mut session, &token), Some(id));
+    }
+    assert_eq!(session.value("SELECT count(*) FROM snowflake_public_keys"), "4");
+}
+
 #[test]
 fn a_parallel_query_conceals_and_reveals() {
     let server = Server::drawing().start_with_extension();
@@ -766,7 +789,7 @@ struct Lie {
     found_by: fn(Changes),
 }
 
-const LIES: [Lie; 14] = [
+const LIES: [Lie; 15] = [
     Lie {
         what: "the trigger is not ALWAYS",
         changes: &[("ENABLE ALWAYS TRIGGER", "ENABLE TRIGGER")],
@@ -817,6 +840,11 @@ const LIES: [Lie; 14] = [
             "public.snowflake_min(clock_timestamp() + interval '10 s')",
         )],
         found_by: ids_ahead_of_the_clock_keep_their_tokens,
+    },
+    Lie {
+        what: "keys that are made within a moment begin with the same id",
+        changes: &[("EXIT WHEN NOT is_taken;", "EXIT;")],
+        found_by: keys_begin_one_after_the_other,
     },
     Lie {
         what: "default privileges stay",
