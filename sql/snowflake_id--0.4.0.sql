@@ -1236,7 +1236,7 @@ BEGIN
     ELSIF has_keys AND NOT coalesce(force, false) AND snowflake_plan.begins_too_soon(first_id) THEN
         RAISE EXCEPTION USING ERRCODE = 'object_not_in_prerequisite_state',
             MESSAGE = format('ids from first_id %s on may have been concealed already', first_id),
-            DETAIL = 'Their tokens would change, and those given out would stand for no id. A key must begin more than 5 seconds after now.',
+            DETAIL = 'Their tokens would change, and those given out would stand for no id. A key must begin more than 5 seconds after each id that can be drawn now.',
             HINT = 'Give a later "first_id". To add a key that other databases have, pass force => true.';
     END IF;
     EXECUTE format('INSERT INTO %s (fingerprint, first_id, key) VALUES ($1, $2, $3)', keys) USING name, new_first_id, new_key;

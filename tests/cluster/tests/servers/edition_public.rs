@@ -230,6 +230,12 @@ fn a_key_whose_range_has_begun_is_added_by_force_only(server: &Server, edition: 
     assert_eq!(new_key(&mut session, &format!("first_id => {hour}")), hour);
     let refusal = refused(session.batch_execute(&format!("SELECT snowflake_new_public_key(first_id => {hour})")));
     assert_eq!(refusal.sqlstate, "23505");
+    // Ids may run ahead of the clock, by as much as is installed, while a key is being committed.
+    session.batch_execute("SELECT snowflake_install(max_borrow => 60000)").unwrap();
+    let too_soon = "SELECT snowflake_new_public_key(first_id => snowflake_min(now() + interval '1 min'))";
+    assert_eq!(refused(session.batch_execute(too_soon)).sqlstate, "55000");
+    let ahead = format!("SELECT snowflake_timestamp({}) - now() > '1 min'", new_key(&mut session, ""));
+    assert_eq!(session.value(&ahead), "true");
 }
 
 /// The statement's snapshot is older than the second key.
@@ -860,7 +866,7 @@ struct Lie {
 /// What no check can find before PostgreSQL 15, where another role owns the schema.
 const OF_PUBLIC: &str = "the owner of the database does not own its schema public";
 
-const LIES: [Lie; 36] = [
+const LIES: [Lie; 37] = [
     Lie {
         what: "zero bytes are not compared",
         changes: &[("WHERE substr(p.plain, 9) = decode('0000000000000000', 'hex')\n            AND", "WHERE")],
@@ -947,6 +953,11 @@ const LIES: [Lie; 36] = [
         what: "a new key begins at once",
         changes: &[("/ @unit_ms@) + 10000 / @unit_ms@ + 1;", "/ @unit_ms@) + 1;")],
         found_by: each_id_has_one_token,
+    },
+    Lie {
+        what: "ids do not run ahead of the clock",
+        changes: &[("(now_ms + @max_borrow@", "(now_ms")],
+        found_by: a_key_whose_range_has_begun_is_added_by_force_only,
     },
     Lie {
         what: "a new key may begin before the last id",

@@ -6,7 +6,7 @@ use cluster::plans::explain;
 use cluster::refusal::assert_refused_as;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use cluster::{Draw, Running, Server, assert_unique, faketime_library, plan, refused, skip};
+use cluster::{Draw, Running, Server, assert_unique, faketime_library, plan, refused, skip, wait_until};
 use postgres::{Client, NoTls};
 
 /// Key in hexadecimal digits, id, prefix, token.
@@ -450,6 +450,35 @@ fn ids_ahead_of_the_clock_keep_their_tokens(changes: Changes) {
         server.restart_at(noon());
         session = server.connect();
     }
+}
+
+/// A layout with 16 ids a millisecond lets one statement draw 12 seconds of ids.
+#[test]
+fn a_burst_of_ids_that_run_ahead_of_the_clock_gets_no_key_that_is_being_committed() {
+    let server = Server::drawing()
+        .set("layout", "time:41 worker:10 sequence:4 unit:1ms epoch:2025-01-01T00:00:00Z")
+        .set("max_borrow", "1min")
+        .config("synchronous_commit", "local")
+        .config("synchronous_standby_names", "none");
+    let Some(server) = server.start_frozen(noon()) else { return };
+    let mut session = server.connect();
+    new_key(&mut session, KEY);
+    let too_soon = "SELECT snowflake_new_public_key(first_id => snowflake_min(now() + '1 min'))";
+    assert_eq!(refused(session.simple_query(too_soon)).sqlstate, "55000");
+
+    // Its commit waits for a standby that does not come.
+    let mut maker = server.connect();
+    execute(&mut maker, "SET synchronous_commit = on");
+    let maker = Running::start(maker, "SELECT 1::bigint FROM snowflake_new_public_key()");
+    let waits = format!("SELECT count(*) FROM pg_stat_activity WHERE pid = {} AND wait_event = 'SyncRep'", maker.pid);
+    wait_until("the commit to wait", || session.value(&waits) == "1");
+    let drawn = session.ids("SELECT snowflake_next() FROM generate_series(1, 12000 * 16)").unwrap();
+    let last = *drawn.last().unwrap();
+    let token = conceal(&mut session, last);
+    execute(&mut session, &format!("SELECT pg_cancel_backend({})", maker.pid));
+    maker.end().1.unwrap();
+    assert_eq!(session.value("SELECT count(*) FROM snowflake_public_keys"), "2");
+    assert_eq!(conceal(&mut session, last), token);
 }
 
 /// The second one would begin with the same id, 10 seconds ahead of the last one.
