@@ -70,6 +70,7 @@ DECLARE
     grantee text;
     has_keys boolean;
     is_known boolean;
+    is_taken boolean;
 BEGIN
     IF current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN
         -- The snapshot could be older than the last key.
@@ -123,10 +124,16 @@ BEGIN
         RETURN name;
     ELSIF first_id IS NULL THEN
         new_first_id := CASE WHEN has_keys THEN snowflake_plan.first_id_of_new_key() ELSE least END;
+        -- Keys that are made within a moment begin one after the other.
+        LOOP
+            EXECUTE format('SELECT EXISTS (SELECT FROM %s k WHERE k.first_id = $1)', keys) INTO is_taken USING new_first_id;
+            EXIT WHEN NOT is_taken;
+            new_first_id := new_first_id + 1;
+        END LOOP;
     ELSIF has_keys AND NOT coalesce(force, false) AND snowflake_plan.begins_too_soon(first_id) THEN
         RAISE EXCEPTION USING ERRCODE = 'object_not_in_prerequisite_state',
             MESSAGE = format('ids from first_id %s on may have been concealed already', first_id),
-            DETAIL = 'Their tokens would change, and those given out would stand for no id. A key must begin more than 5 seconds after now.',
+            DETAIL = 'Their tokens would change, and those given out would stand for no id. A key must begin more than 5 seconds after each id that can be drawn now.',
             HINT = 'Give a later "first_id". To add a key that other databases have, pass force => true.';
     END IF;
     EXECUTE format('INSERT INTO %s (fingerprint, first_id, key) VALUES ($1, $2, $3)', keys) USING name, new_first_id, new_key;

@@ -221,14 +221,15 @@ BEGIN
 END
 $reveal$;
 
--- The first id that a new key may conceal: 10 s ahead of the clock, and of the last id.
+-- The first id that a new key may conceal: 10 s ahead of the last id, and of each that can be drawn
+-- now.
 CREATE OR REPLACE FUNCTION @extschema@._snowflake_first_id_of_new_key() RETURNS bigint
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp AS $first$
 DECLARE
     now_ms CONSTANT bigint := (date_part('epoch', clock_timestamp()) * 1000000)::bigint / 1000;
     tick bigint := (SELECT (last_value + is_called::integer) >> @k@ FROM @extschema@.snowflake_word);
 BEGIN
-    tick := greatest(tick, (now_ms - @epoch_ms@) / @unit_ms@) + 10000 / @unit_ms@ + 1;
+    tick := greatest(tick, (now_ms + @max_borrow@ - @epoch_ms@) / @unit_ms@) + 10000 / @unit_ms@ + 1;
     IF tick > @last_tick@ THEN
         RAISE EXCEPTION USING
             ERRCODE = 'datetime_field_overflow',
@@ -247,7 +248,7 @@ DECLARE
     now_ms CONSTANT bigint := (date_part('epoch', clock_timestamp()) * 1000000)::bigint / 1000;
     last_tick CONSTANT bigint := (SELECT (last_value + is_called::integer) >> @k@ FROM @extschema@.snowflake_word);
 BEGIN
-    RETURN first_id < (greatest(last_tick, (now_ms + 5000 - @epoch_ms@) / @unit_ms@) + 1) << @time_shift@;
+    RETURN first_id < (greatest(last_tick, (now_ms + @max_borrow@ + 5000 - @epoch_ms@) / @unit_ms@) + 1) << @time_shift@;
 END
 $soon$;
 
@@ -382,11 +383,15 @@ BEGIN
         RETURN name;
     ELSIF new_first_id IS NULL THEN
         new_first_id := CASE WHEN has_keys THEN @extschema@._snowflake_first_id_of_new_key() ELSE least END;
+        -- Keys that are made within a moment begin one after the other.
+        WHILE EXISTS (SELECT FROM @extschema@.snowflake_public_keys AS k WHERE k.first_id = new_first_id) LOOP
+            new_first_id := new_first_id + 1;
+        END LOOP;
     ELSIF has_keys AND NOT is_forced AND @extschema@._snowflake_begins_too_soon(new_first_id) THEN
         RAISE EXCEPTION USING
             ERRCODE = 'object_not_in_prerequisite_state',
             MESSAGE = format('ids from first_id %s on may have been concealed already', new_first_id),
-            DETAIL = 'Their tokens would change, and those given out would stand for no id. A key must begin more than 5 seconds after now.',
+            DETAIL = 'Their tokens would change, and those given out would stand for no id. A key must begin more than 5 seconds after each id that can be drawn now.',
             HINT = 'Give a later "first_id". To add a key that other databases have, pass force => true.';
     END IF;
     IF has_keys AND NOT is_for_all AND NOT is_forced THEN

@@ -14,6 +14,7 @@ use crate::postgres::backend::{self, WallClock};
 use crate::postgres::local::Local;
 use crate::postgres::public_keys;
 use crate::postgres::text::{beginning, legible};
+use crate::settings::guc;
 
 /// Before the first reading in a transaction.
 const NOT_READ: i64 = i64::MIN;
@@ -91,7 +92,7 @@ fn first_id_from(ms: i64) -> Option<i64> {
 /// # Errors
 /// [`Error::Layout`] and [`Error::Id`] if the layout has no such id, and those of reading the mark.
 pub fn first_id_of_new_key() -> Result<i64, Error> {
-    let ms = mark_ms()?.max(WallClock.now_ms()).saturating_add(AHEAD_MS);
+    let ms = mark_ms()?.max(reached_ms()).saturating_add(AHEAD_MS);
     Ok(layouts::configured()?.first_id_at(Some(Instant { ms, later: false }))?)
 }
 
@@ -101,9 +102,15 @@ pub fn first_id_of_new_key() -> Result<i64, Error> {
 /// # Errors
 /// [`Error::Layout`], and those of reading the mark.
 pub fn begins_too_soon(first_id: i64) -> Result<bool, Error> {
-    let ms = mark_ms()?.max(WallClock.now_ms() + LEAST_AHEAD_MS);
+    let ms = mark_ms()?.max(reached_ms() + LEAST_AHEAD_MS);
     let least = layouts::configured()?.first_id_from(Instant { ms, later: false });
     Ok(least.is_none_or(|least| first_id < least))
+}
+
+/// The time that ids can have now, because they may run ahead of the clock. A burst of draws gets
+/// there while a key is being committed.
+fn reached_ms() -> i64 {
+    WallClock.now_ms() + guc::max_borrow_ms()
 }
 
 /// The mark of this session's database, in milliseconds since 1970. No id that was drawn is above

@@ -8,11 +8,12 @@
 //! | a text in the form of a token that no known key reads | a newer key may have made it |
 //! | the next use after a rollback, of a savepoint, too | what was read may be gone |
 //!
-//! **Each id has one token.** A new key begins [`AHEAD_MS`] after the clock, and its transaction is
-//! refused if it ends later than [`LEAST_AHEAD_MS`] before that. So a key that a session has not
-//! seen begins later than the ids that the session conceals without reading again. On a standby,
-//! the time of the last transaction replayed stands for the time of the reading. No message between
-//! sessions is needed, which a standby would not get. `tests/properties/known_keys.rs` tries it.
+//! **Each id has one token.** A new key begins [`AHEAD_MS`] after the time that ids can have now.
+//! Its transaction is refused if it ends later than [`LEAST_AHEAD_MS`] before that. So a key that a
+//! session has not seen begins later than the ids that the session conceals without reading again.
+//! On a standby, the time of the last transaction replayed stands for the time of the reading. No
+//! message between sessions is needed, which a standby would not get.
+//! `tests/properties/known_keys.rs` tries it.
 //!
 //! What is wiped when it goes: the keys as read, and the keys derived for at most 64 prefixes.
 
@@ -20,11 +21,12 @@ use zeroize::Zeroizing;
 
 use crate::id::public::{Keys, Prefix, PublicIdError, Token};
 
-/// How far ahead of the clock, and of the database's mark, a new key begins.
+/// How far ahead of the time that ids can have now, and of the database's mark, a new key begins.
 pub const AHEAD_MS: i64 = 10_000;
 
-/// How far ahead of the clock a new key begins when its transaction ends. The difference from
-/// [`CERTAIN_MS`] is the time that the commit may take, such as for a synchronous standby.
+/// How far ahead of the time that ids can have a new key begins when its transaction ends. The
+/// difference from [`CERTAIN_MS`] is the time that the commit may take, such as for a synchronous
+/// standby.
 pub const LEAST_AHEAD_MS: i64 = 5_000;
 
 /// For how long after the reading the ids' times may be without another one.

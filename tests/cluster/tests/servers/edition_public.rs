@@ -197,6 +197,9 @@ fn each_id_has_one_token(server: &Server, edition: &str) {
         let ahead = format!("SELECT snowflake_timestamp({third}) - snowflake_timestamp({last}) >= '10 s'");
         assert_eq!(session.value(&ahead), "true");
         assert_eq!(conceal(&mut session, third - 1), forged(&mut other, 2, third - 1));
+        // One that is made within a moment begins with the next id.
+        assert_eq!(new_key(&mut session, &key(5)), third + 1);
+        assert_eq!(conceal(&mut session, third), forged(&mut other, 3, third));
         // Known keys are not added again.
         for (byte, first_id) in [(1, i64::MIN), (2, second), (3, third)] {
             assert_eq!(new_key(&mut session, &key(byte)), first_id);
@@ -227,6 +230,12 @@ fn a_key_whose_range_has_begun_is_added_by_force_only(server: &Server, edition: 
     assert_eq!(new_key(&mut session, &format!("first_id => {hour}")), hour);
     let refusal = refused(session.batch_execute(&format!("SELECT snowflake_new_public_key(first_id => {hour})")));
     assert_eq!(refusal.sqlstate, "23505");
+    // Ids may run ahead of the clock, by as much as is installed, while a key is being committed.
+    session.batch_execute("SELECT snowflake_install(max_borrow => 60000)").unwrap();
+    let too_soon = "SELECT snowflake_new_public_key(first_id => snowflake_min(now() + interval '1 min'))";
+    assert_eq!(refused(session.batch_execute(too_soon)).sqlstate, "55000");
+    let ahead = format!("SELECT snowflake_timestamp({}) - now() > '1 min'", new_key(&mut session, ""));
+    assert_eq!(session.value(&ahead), "true");
 }
 
 /// The statement's snapshot is older than the second key.
@@ -857,7 +866,7 @@ struct Lie {
 /// What no check can find before PostgreSQL 15, where another role owns the schema.
 const OF_PUBLIC: &str = "the owner of the database does not own its schema public";
 
-const LIES: [Lie; 35] = [
+const LIES: [Lie; 37] = [
     Lie {
         what: "zero bytes are not compared",
         changes: &[("WHERE substr(p.plain, 9) = decode('0000000000000000', 'hex')\n            AND", "WHERE")],
@@ -946,8 +955,18 @@ const LIES: [Lie; 35] = [
         found_by: each_id_has_one_token,
     },
     Lie {
+        what: "ids do not run ahead of the clock",
+        changes: &[("(now_ms + @max_borrow@", "(now_ms")],
+        found_by: a_key_whose_range_has_begun_is_added_by_force_only,
+    },
+    Lie {
         what: "a new key may begin before the last id",
         changes: &[("tick := greatest(tick, (now_ms", "tick := greatest(0, (now_ms")],
+        found_by: each_id_has_one_token,
+    },
+    Lie {
+        what: "keys that are made within a moment begin with the same id",
+        changes: &[("WHERE k.first_id = new_first_id) LOOP", "WHERE false) LOOP")],
         found_by: each_id_has_one_token,
     },
     Lie {

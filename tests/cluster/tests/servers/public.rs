@@ -6,7 +6,7 @@ use cluster::plans::explain;
 use cluster::refusal::assert_refused_as;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use cluster::{Draw, Running, Server, assert_unique, faketime_library, plan, refused, skip};
+use cluster::{Draw, Running, Server, assert_unique, faketime_library, plan, refused, skip, wait_until};
 use postgres::{Client, NoTls};
 
 /// Key in hexadecimal digits, id, prefix, token.
@@ -452,6 +452,58 @@ fn ids_ahead_of_the_clock_keep_their_tokens(changes: Changes) {
     }
 }
 
+/// A layout with 16 ids a millisecond lets one statement draw 12 seconds of ids.
+#[test]
+fn a_burst_of_ids_that_run_ahead_of_the_clock_gets_no_key_that_is_being_committed() {
+    let server = Server::drawing()
+        .set("layout", "time:41 worker:10 sequence:4 unit:1ms epoch:2025-01-01T00:00:00Z")
+        .set("max_borrow", "1min")
+        .config("synchronous_commit", "local")
+        .config("synchronous_standby_names", "none");
+    let Some(server) = server.start_frozen(noon()) else { return };
+    let mut session = server.connect();
+    new_key(&mut session, KEY);
+    let too_soon = "SELECT snowflake_new_public_key(first_id => snowflake_min(now() + '1 min'))";
+    assert_eq!(refused(session.simple_query(too_soon)).sqlstate, "55000");
+
+    // Its commit waits for a standby that does not come.
+    let mut maker = server.connect();
+    execute(&mut maker, "SET synchronous_commit = on");
+    let maker = Running::start(maker, "SELECT 1::bigint FROM snowflake_new_public_key()");
+    let waits = format!("SELECT count(*) FROM pg_stat_activity WHERE pid = {} AND wait_event = 'SyncRep'", maker.pid);
+    wait_until("the commit to wait", || session.value(&waits) == "1");
+    let drawn = session.ids("SELECT snowflake_next() FROM generate_series(1, 12000 * 16)").unwrap();
+    let last = *drawn.last().unwrap();
+    let token = conceal(&mut session, last);
+    execute(&mut session, &format!("SELECT pg_cancel_backend({})", maker.pid));
+    maker.end().1.unwrap();
+    assert_eq!(session.value("SELECT count(*) FROM snowflake_public_keys"), "2");
+    assert_eq!(conceal(&mut session, last), token);
+}
+
+/// The second one would begin with the same id, 10 seconds ahead of the last one.
+#[test]
+fn keys_that_are_made_within_a_moment_begin_one_after_the_other() {
+    keys_begin_one_after_the_other(&[]);
+}
+
+fn keys_begin_one_after_the_other(changes: Changes) {
+    let server = Server::drawing().start_with_extension();
+    let mut session = changed(&server, changes);
+    new_key(&mut session, KEY);
+    execute(&mut session, "SELECT snowflake_advance(snowflake_min(now() + '1 hour'))");
+    let first_ids = [(); 3].map(|()| {
+        new_key(&mut session, "");
+        newest_first_id(&mut session)
+    });
+    assert_eq!(first_ids, [0, 1, 2].map(|more| first_ids[0] + more));
+    for id in first_ids {
+        let token = conceal(&mut session, id);
+        assert_eq!(reveal(&mut session, &token), Some(id));
+    }
+    assert_eq!(session.value("SELECT count(*) FROM snowflake_public_keys"), "4");
+}
+
 #[test]
 fn a_parallel_query_conceals_and_reveals() {
     let server = Server::drawing().start_with_extension();
@@ -586,6 +638,26 @@ fn a_refused_statement_is_not_logged(changes: Changes) {
     let log = server.log_since(start);
     assert!(log.contains("may have been concealed") && log.contains("is logged"), "{log}");
     assert!(!log.contains("0001020304"), "{log}");
+}
+
+/// As after REASSIGN OWNED of the superuser who has made the extension. Only a superuser may keep a
+/// statement out of the log, unless it is granted.
+#[test]
+fn an_owner_that_is_not_a_superuser_makes_keys_if_it_may_set_what_is_logged() {
+    let server = Server::drawing().start();
+    let mut session = server.connect();
+    execute(
+        &mut session,
+        "CREATE ROLE maker SUPERUSER; CREATE ROLE owner; GRANT CREATE ON SCHEMA public TO owner;
+         SET ROLE maker; CREATE EXTENSION snowflake_id; RESET ROLE; REASSIGN OWNED BY maker TO owner",
+    );
+    let refusal = refused(session.query("SELECT snowflake_new_public_key()", &[]));
+    assert_refused_as(&refusal, "42501", "permission denied to set parameter \"log_min_error_statement\"");
+    execute(&mut session, "GRANT SET ON PARAMETER log_min_error_statement TO owner");
+    new_key(&mut session, KEY);
+    assert_eq!(conceal(&mut session, 1), TOKEN_OF_1);
+    let owner = "SELECT relowner::regrole FROM pg_class WHERE oid = 'snowflake_public_keys'::regclass";
+    assert_eq!(session.value(owner), "owner");
 }
 
 /// Whoever makes the table first would know the keys.
@@ -746,7 +818,7 @@ struct Lie {
     found_by: fn(Changes),
 }
 
-const LIES: [Lie; 14] = [
+const LIES: [Lie; 15] = [
     Lie {
         what: "the trigger is not ALWAYS",
         changes: &[("ENABLE ALWAYS TRIGGER", "ENABLE TRIGGER")],
@@ -797,6 +869,11 @@ const LIES: [Lie; 14] = [
             "public.snowflake_min(clock_timestamp() + interval '10 s')",
         )],
         found_by: ids_ahead_of_the_clock_keep_their_tokens,
+    },
+    Lie {
+        what: "keys that are made within a moment begin with the same id",
+        changes: &[("EXIT WHEN NOT is_taken;", "EXIT;")],
+        found_by: keys_begin_one_after_the_other,
     },
     Lie {
         what: "default privileges stay",
