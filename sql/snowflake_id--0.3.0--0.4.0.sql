@@ -322,7 +322,8 @@ BEGIN
     END IF;
 END $$;
 
--- Refuses the way back after the switch while a value does not fit: the former column is NULL there.
+-- Refuses the way back after the switch while a value does not fit: the former column is NULL
+-- there.
 CREATE FUNCTION snowflake_plan.widen_fits(relation regclass) RETURNS void
 VOLATILE STRICT PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET row_security = off AS $$
 DECLARE
