@@ -8,7 +8,10 @@
     SELECT f.oid, top FROM up JOIN pg_constraint f ON f.conparentid = up.oid
 ),
      fk AS (
-    SELECT f.*, up.top, to_jsonb(f) ->> 'conenforced' = 'false' AS is_unenforced, pg_get_constraintdef(f.oid) AS definition,
+    SELECT f.*, up.top, to_jsonb(f) ->> 'conenforced' = 'false' AS is_unenforced,
+           -- From the whole one, because PostgreSQL stores wrong columns of ON DELETE SET in that
+           -- of a partition whose columns have other numbers.
+           pg_get_constraintdef(top) AS definition, t.confdelsetcols AS set_atts, t.conrelid AS set_rel,
            format('%I.%I', rn.nspname, r.relname) AS name, format('%I.%I', en.nspname, e.relname) AS ref,
            r.relkind = 'p' AS is_partitioned,
            t.confrelid = f.confrelid AND r.relkind <> 'p' AND (w.relkind <> 'p' OR t.convalidated) AS is_unit,

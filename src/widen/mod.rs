@@ -70,6 +70,11 @@ const BUILD: i32 = 3;
 const SWITCH: i32 = 4;
 const LAST_OF_SWITCH: i32 = 95;
 
+/// The places of what drops what was built for objects that are gone: in the build until the first
+/// step of all calls, and in the switch what the build has not dropped.
+const FIRST_OF_BUILD: i32 = 1;
+const LEFT_OVER: std::ops::RangeInclusive<i32> = 36..=37;
+
 /// What a fingerprint of the way back begins with.
 const BACK: &str = "way back ";
 
@@ -250,12 +255,13 @@ impl Plan {
         [rels, atts, wide.into()]
     }
 
-    /// What the switch runs, in order.
-    fn switch(&self) -> Vec<&[u8]> {
+    /// What the switch runs, in order: all, or what does not depend on how far the build is.
+    fn switch(&self, is_all: bool) -> Vec<&[u8]> {
         let own = |is_last: bool| {
             self.steps
                 .iter()
                 .filter(move |step| step.phase == SWITCH && (step.place == LAST_OF_SWITCH) == is_last)
+                .filter(move |step| is_all || !LEFT_OVER.contains(&step.place))
                 .map(|step| step.statement.as_slice())
         };
         let drops = self.drops.iter().map(Vec::as_slice);
@@ -265,9 +271,10 @@ impl Plan {
     /// A number for all that the catalogs have decided: FNV-1a, because it only has to notice a
     /// change.
     fn fingerprint(&self) -> String {
-        let built = self.steps.iter().filter(|step| step.phase < SWITCH).map(|step| step.statement.as_slice());
+        let built = |step: &&Step| step.phase < BUILD || step.phase == BUILD && step.place >= FIRST_OF_BUILD;
+        let built = self.steps.iter().filter(built).map(|step| step.statement.as_slice());
         let mut hash = 0xcbf2_9ce4_8422_2325_u64;
-        for byte in built.chain(self.switch()).flat_map(|text| text.iter().chain(b"\n")) {
+        for byte in built.chain(self.switch(false)).flat_map(|text| text.iter().chain(b"\n")) {
             hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
         }
         let mut text = match self.direction {
@@ -365,7 +372,7 @@ impl Plan {
         ]
         .concat();
         let statements: Vec<_> = std::iter::once(&expect[..])
-            .chain(self.switch())
+            .chain(self.switch(true))
             .map(|statement| [b"    ", &literal(statement)[..]].concat())
             .collect();
         let call = [

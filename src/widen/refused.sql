@@ -69,6 +69,11 @@ FROM (
     SELECT 'rows', rel, format('%I of %s', a.attname, attrelid::regclass)
     FROM holder JOIN pg_attribute a ON atttypid = type AND NOT attisdropped JOIN pg_class c ON c.oid = attrelid AND relkind IN ('r', 'p', 'm', 'f')
   UNION ALL
+    -- A body that selects the row as a whole names no column of it.
+    SELECT 'returns', f.rel, pg_describe_object(classid, objid, 0)
+    FROM found f JOIN pg_class c ON c.oid = rel JOIN pg_proc p ON classid = 'pg_proc'::regclass AND p.oid = objid
+    WHERE prorettype = reltype AND prosqlbody::text !~ format(':varattno 0 :vartype %s ', reltype)
+  UNION ALL
     SELECT 'owner', rel, attname FROM named WHERE NOT pg_has_role(relowner, 'USAGE')
   UNION ALL
     SELECT 'owner of', rel, pg_describe_object(classid, objid, 0) FROM owned

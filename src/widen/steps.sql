@@ -17,8 +17,8 @@
             FROM unnest(confkey) WITH ORDINALITY AS key (att, n) JOIN pg_attribute a ON attrelid = confrelid AND attnum = key.att
                  LEFT JOIN col ON col.rel = confrelid AND col.att = key.att) AS refs,
            ' (' || (SELECT string_agg(quote_ident(coalesce(col.wide, a.attname)), ', ' ORDER BY n)
-                    FROM unnest(confdelsetcols) WITH ORDINALITY AS key (att, n) JOIN pg_attribute a ON attrelid = conrelid AND attnum = key.att
-                         LEFT JOIN col ON col.rel = conrelid AND col.att = key.att) || ')' AS set_columns
+                    FROM unnest(set_atts) WITH ORDINALITY AS key (att, n) JOIN pg_attribute a ON attrelid = set_rel AND attnum = key.att
+                         LEFT JOIN col ON col.rel = conrelid AND col.attname = a.attname) || ')' AS set_columns
     FROM fk WHERE is_unit AND NOT is_late
 ),
      action (code, action) AS (VALUES ('r', 'RESTRICT'), ('c', 'CASCADE'), ('n', 'SET NULL'), ('d', 'SET DEFAULT')),
@@ -118,16 +118,17 @@
             WHERE c.oid = rel OR c.oid IN (SELECT relid FROM pg_partition_tree(rel)))::text AS list
     FROM col GROUP BY rel, name, is_whole, relkind
 ),
-     -- What was built for objects that have been dropped since, and what another widening has built
-     -- with a narrow column, which it builds anew.
+     -- What was built for objects that have been dropped since, or that have another number in a
+     -- restored dump (is_left), and what another widening has built with a narrow column, which it
+     -- builds anew.
      orphan AS (
-    SELECT 1 AS number, i.indexrelid AS oid, format('DROP INDEX %I.%I', nspname, x.relname) AS statement
+    SELECT 1 AS number, true AS is_left, i.indexrelid AS oid, ARRAY[i.indrelid]::regclass[] AS tables, format('DROP INDEX IF EXISTS %I.%I', nspname, x.relname) AS statement
     FROM kept JOIN col ON col.rel = kept.rel AND col.att = kept.att JOIN pg_index i ON i.indrelid = kept.rel JOIN pg_class x ON x.oid = i.indexrelid
     WHERE starts_with(x.relname::text, 'snowflake_widen_') AND x.relname NOT IN (SELECT helper FROM idx)
           AND NOT EXISTS (SELECT FROM pg_constraint WHERE conindid = x.oid AND contype = 'u')
           AND (kept.wide_att = ANY (i.indkey) OR concat(i.indexprs::text, i.indpred::text) ~ format(':varattno %s ', kept.wide_att))
   UNION
-    SELECT 0, k.oid, format('ALTER TABLE %I.%I DROP CONSTRAINT %I', n.nspname, r.relname, conname)
+    SELECT 0, true, k.oid, array_remove(ARRAY[conrelid, confrelid], 0::oid)::regclass[], format('ALTER TABLE %I.%I DROP CONSTRAINT IF EXISTS %I', n.nspname, r.relname, conname)
     FROM kept JOIN col ON col.rel = kept.rel AND col.att = kept.att
          JOIN pg_constraint k ON k.conrelid = kept.rel AND kept.wide_att = ANY (conkey) OR k.confrelid = kept.rel AND kept.wide_att = ANY (confkey)
          JOIN pg_class r ON r.oid = conrelid JOIN pg_namespace n ON n.oid = r.relnamespace
@@ -135,7 +136,7 @@
           AND conname NOT IN (SELECT helper FROM new_fk UNION ALL SELECT helper FROM idx UNION ALL SELECT helper FROM chk UNION ALL SELECT equal FROM own
                               UNION ALL SELECT not_null FROM own)
   UNION
-    SELECT 0, k.oid, format('ALTER TABLE %I.%I DROP CONSTRAINT %I', n.nspname, r.relname, conname)
+    SELECT 0, false, k.oid, '{}', format('ALTER TABLE %I.%I DROP CONSTRAINT %I', n.nspname, r.relname, conname)
     FROM col JOIN pg_constraint k ON k.conrelid = col.rel AND col.att = ANY (conkey) OR k.confrelid = col.rel AND col.att = ANY (confkey)
          JOIN pg_class r ON r.oid = conrelid JOIN pg_namespace n ON n.oid = r.relnamespace
     WHERE contype = 'f' AND conparentid = 0 AND starts_with(conname::text, 'snowflake_widen_')
@@ -154,6 +155,11 @@
     SELECT 2, 1, place, 0, format('fill the new columns of %s', name), format('CALL %I.snowflake_widen_fill(%L);', nspname, name),
            format('%s: ROW EXCLUSIVE, and the rows of a batch', name)
     FROM tables, pg_extension JOIN pg_namespace n ON n.oid = extnamespace WHERE extname = 'snowflake_id' AND relkind = 'r'
+  UNION ALL
+    -- A new foreign key would depend on such an index, which the switch could not drop then.
+    SELECT 3, number - 1, oid::bigint, 0, 'drop what was built for an object that is gone',
+           format('CALL snowflake_plan.widen_step(''false'', %L, ARRAY[%L]);', tables, statement), format('%s: ACCESS EXCLUSIVE, for a moment', array_to_string(tables, ', '))
+    FROM orphan WHERE is_left
   UNION ALL
     SELECT 3, 1, t.place * 1000 + a.number, a.place, format('check new rows of %s', name),
            format('CALL snowflake_plan.widen_step(%L, %L, ARRAY[%L]);', format('snowflake_plan.widen_has(%L, ''constraint'', %L)', name, con), list,
@@ -232,9 +238,7 @@
            format('SELECT pg_catalog.setval(%L, last_value, is_called) FROM %s.%I', format('%s.snowflake_widen_%s', seq_schema, seq), seq_schema, seq_name), NULL
     FROM seq WHERE is_identity
   UNION ALL
-    SELECT 4, 36, oid::bigint, number, NULL, statement, NULL FROM orphan WHERE number = 0
-  UNION ALL
-    SELECT 4, 37, oid::bigint, number, NULL, statement, NULL FROM orphan WHERE number = 1
+    SELECT 4, CASE WHEN is_left THEN 36 + number ELSE 35 END, oid::bigint, number, NULL, statement, NULL FROM orphan
   UNION ALL
     -- The former column stays until the clean up: a value that does not fit is NULL there.
     SELECT 4, 38, oid::bigint, 0, NULL, format('ALTER TABLE %s DROP CONSTRAINT %I', name, conname), NULL

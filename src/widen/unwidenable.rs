@@ -64,6 +64,12 @@ fn of_table(reason: &str, table: &str, object: &str) -> Report {
         )
         .detail("The stored rows would lose the column's value.")
         .hint("Give that column another type, such as jsonb."),
+        "returns" => Report::new(
+            ERRCODE_INVALID_TABLE_DEFINITION,
+            format!("cannot widen a column of table {table}, whose row type {object} returns"),
+        )
+        .detail("The function's body in SQL lists the columns by their places.")
+        .hint("Select the row as a whole in the body, or write the body as a string."),
         "period" => Report::new(
             ERRCODE_INVALID_TABLE_DEFINITION,
             format!("cannot widen a column of constraint \"{object}\" of table {table}"),

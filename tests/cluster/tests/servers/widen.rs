@@ -137,6 +137,12 @@ fn run(session: &mut Client, steps: &[Step]) {
     }
 }
 
+/// The column beside a table's column of that number, as the first call names it.
+#[track_caller]
+fn beside(session: &mut Client, table: &str, number: usize) -> String {
+    session.value(&format!("SELECT concat('snowflake_widen_', '{table}'::regclass::oid, '_', {number})"))
+}
+
 fn in_phases<'a>(steps: &'a [Step], phases: &'a [&str]) -> impl Iterator<Item = &'a Step> {
     steps.iter().filter(|step| phases.contains(&step.phase.as_str()))
 }
@@ -574,7 +580,12 @@ fn what_was_left_out_or_changed_meanwhile_is_refused() {
     assert_eq!(refused(session.batch_execute(&validate(&all))).sqlstate, "23514");
     // A row that was written while the trigger was disabled.
     run_phases(&mut session, &all, &["fill"]);
-    session.batch_execute("ALTER TABLE app.t DROP CONSTRAINT snowflake_widen_not_null_1, DISABLE TRIGGER ALL; UPDATE app.t SET note = 'y'; ALTER TABLE app.t ENABLE TRIGGER ALL").unwrap();
+    let not_null = beside(&mut session, "app.t", 1).replace("widen_", "widen_not_null_");
+    session
+        .batch_execute(&format!(
+            "ALTER TABLE app.t DROP CONSTRAINT {not_null}, DISABLE TRIGGER ALL; UPDATE app.t SET note = 'y'; ALTER TABLE app.t ENABLE TRIGGER ALL"
+        ))
+        .unwrap();
     run_phases(&mut session, &all, &["fill"]);
     run(&mut session, &steps(&mut database.connect(), "snowflake_widen_back('app.t', 'id')"));
 
@@ -720,7 +731,7 @@ fn any_names_are_written_as_they_are() {
         let database = Database::with(
             r#"CREATE TABLE app."new
 line\" ("it's" integer);
-           CREATE TABLE app.page$w ("it's" serial PRIMARY KEY, a$w integer DEFAULT 1, "Quote""d" text, "snowflake_widen_1" integer);
+           CREATE TABLE app.page$w ("it's" serial PRIMARY KEY, a$w integer DEFAULT 1, "Quote""d" text);
            CREATE TABLE app."$w$" (page$w integer REFERENCES app.page$w, name integer CHECK (name <> 3), year integer);
            CREATE INDEX name ON app."$w$" (page$w, name, (page$w || 'page$w'::name::text)) WHERE page$w > 0 AND 'E''page$w\' <> 'x';
            CREATE VIEW app."view$w" AS SELECT "it's" AS "$ww$" FROM app.page$w;
@@ -732,6 +743,8 @@ line\" ADD FOREIGN KEY ("it's") REFERENCES app.page$w"#,
         let mut session = database.connect();
         // A session that reads strings otherwise gets the same, also for other sessions.
         session.batch_execute(&format!("SET standard_conforming_strings = {strings}")).unwrap();
+        let taken = beside(&mut session, "app.page$w", 1);
+        session.batch_execute(&format!("ALTER TABLE app.page$w ADD {taken} integer")).unwrap();
         let all = steps(&mut session, "snowflake_widen('app.page$w', 'it''s')");
         run_phases(&mut session, &all, &["prepare"]);
         let mut session = database.connect();
@@ -742,6 +755,53 @@ line\" ADD FOREIGN KEY ("it's") REFERENCES app.page$w"#,
         let columns = r#"("page$w", name, (("page$w" || ('page$w'::name)::text)))"#;
         assert!(definition.contains(columns) && definition.contains(r"page$w\'::text"), "{definition}");
     }
+}
+
+/// A NATURAL JOIN compares all columns of two tables whose names are equal.
+#[test]
+fn a_natural_join_of_widened_tables_finds_all_rows_in_each_phase() {
+    let database = Database::with(
+        "CREATE TABLE app.t (id serial PRIMARY KEY, part integer DEFAULT 1);
+         CREATE TABLE app.u (id integer PRIMARY KEY REFERENCES app.t, note text);
+         INSERT INTO app.t SELECT FROM generate_series(1, 9); INSERT INTO app.u SELECT generate_series(1, 9)",
+    );
+    let mut session = database.connect();
+    let joined = "SELECT count(*) FROM app.t NATURAL JOIN app.u";
+    for step in steps(&mut session, "snowflake_widen('app.t', 'id')") {
+        run(&mut session, std::slice::from_ref(&step));
+        assert_eq!(session.value(joined), "9", "{}", step.phase);
+        session.batch_execute("UPDATE app.t SET part = 2 WHERE id = 3").unwrap();
+    }
+}
+
+/// PostgreSQL stores columns of ON DELETE SET NULL in a partition's key by the numbers of the whole
+/// table. Its own actions do not read them there.
+#[test]
+fn a_key_sets_the_columns_of_its_list_in_partitions_with_other_numbers() {
+    let database = Database::with(
+        "CREATE TABLE app.p (a integer, id integer, PRIMARY KEY (a, id));
+         CREATE TABLE app.r (gone integer, a integer NOT NULL, part integer, p integer, up integer,
+             FOREIGN KEY (a, p) REFERENCES app.p ON DELETE SET NULL (p)) PARTITION BY LIST (part);
+         ALTER TABLE app.r DROP gone; ALTER TABLE app.r ADD PRIMARY KEY (a, part);
+         ALTER TABLE app.r ADD FOREIGN KEY (up, part) REFERENCES app.r (a, part) ON DELETE SET NULL (up);
+         CREATE TABLE app.r_0 PARTITION OF app.r FOR VALUES IN (0); CREATE TABLE app.r_1 PARTITION OF app.r FOR VALUES IN (1);
+         INSERT INTO app.p SELECT n, n FROM generate_series(1, 200) n; INSERT INTO app.r SELECT n, n % 2, n FROM generate_series(1, 200) n;
+         UPDATE app.r SET up = 1 WHERE a = 3",
+    );
+    let mut session = database.connect();
+    let mut deleted = 0;
+    for call in ["snowflake_widen('app.p', 'id')", "snowflake_widen('app.r', 'a')"] {
+        for step in steps(&mut session, call) {
+            run(&mut session, std::slice::from_ref(&step));
+            deleted += 1;
+            session.batch_execute(&format!("DELETE FROM app.p WHERE id = 201 - {deleted}")).unwrap();
+            let nulls =
+                session.value("SELECT count(*) FROM app.r WHERE p IS NULL AND a IS NOT NULL AND part IS NOT NULL");
+            assert_eq!(nulls, deleted.to_string(), "{}", step.statement);
+        }
+    }
+    session.batch_execute("DELETE FROM app.r WHERE a = 1").unwrap();
+    assert_eq!(session.value("SELECT up IS NULL AND part = 1 FROM app.r WHERE a = 3"), "true");
 }
 
 /// Keys change as they did before, in whichever order PostgreSQL would run the actions of two
@@ -859,7 +919,8 @@ fn a_trigger_that_fires_last_changes_the_key_of_both_columns() {
     );
     let mut session = database.connect();
     let call = "snowflake_widen('app.t', 'id')";
-    let differs = "SELECT count(*) FROM app.t WHERE (id, up) IS DISTINCT FROM (snowflake_widen_1, snowflake_widen_2)";
+    let [id, up] = [1, 2].map(|number| beside(&mut session, "app.t", number));
+    let differs = &format!("SELECT count(*) FROM app.t WHERE (id, up) IS DISTINCT FROM ({id}, {up})");
     let all = steps(&mut session, call);
     run_phases(&mut session, &all, &["prepare", "fill"]);
     session.batch_execute("INSERT INTO app.t DEFAULT VALUES").unwrap();
@@ -969,7 +1030,7 @@ fn writers_go_on_after_a_rename_and_a_restore() {
     database.run("ALTER TABLE app.t RENAME id TO key");
     let renamed = restored();
     database.run("ALTER TABLE app.t RENAME key TO id");
-    let widened = "SELECT count(*) FROM app.t WHERE snowflake_widen_2 = id";
+    let widened = &format!("SELECT count(*) FROM app.t WHERE {} = id", beside(&mut session, "app.t", 2));
     // As a client writes, and as a subscription does.
     let write = "INSERT INTO app.t (note) VALUES ('new'); SET session_replication_role = replica;
         INSERT INTO app.t (note) VALUES ('sent'); RESET session_replication_role";
@@ -987,6 +1048,26 @@ fn writers_go_on_after_a_rename_and_a_restore() {
         run(&mut session, &all);
         assert_eq!(session.value("SELECT format('%s %s', count(*), count(DISTINCT id)) FROM app.t"), "102 102");
     }
+}
+
+/// There, the indexes and constraints have the numbers of other objects in their names.
+#[test]
+fn a_dump_of_a_finished_build_is_widened_where_it_is_restored() {
+    let database = Database::with(
+        "CREATE TABLE app.t (id serial PRIMARY KEY, note text CHECK (id > 0)); CREATE TABLE app.u (t integer REFERENCES app.t ON DELETE CASCADE);
+         CREATE INDEX on_u ON app.u (t); INSERT INTO app.t SELECT FROM generate_series(1, 9); INSERT INTO app.u SELECT generate_series(1, 9)",
+    );
+    let call = "snowflake_widen('app.t', 'id')";
+    let mut session = database.connect();
+    let all = steps(&mut session, call);
+    run_phases(&mut session, &all, &["prepare", "fill", "build"]);
+    let restored = Database::with("DROP SCHEMA app; DROP EXTENSION snowflake_id");
+    restored.psql(&database.dump()).unwrap();
+    run_phases(&mut session, &all, &["switch", "check", "clean up"]);
+    let mut session = restored.connect();
+    let all = steps(&mut session, call);
+    run(&mut session, &all);
+    assert_eq!(described(&restored), described(&database));
 }
 
 #[test]
@@ -1014,6 +1095,9 @@ fn what_cannot_be_widened_is_refused_before_the_first_step() {
          CREATE VIEW app.view_of AS SELECT id FROM app.own; CREATE VIEW app.view_of_view AS SELECT id FROM app.view_of;
          CREATE PUBLICATION sent FOR TABLE app.own (id);
          CREATE TABLE app.hidden (id integer); CREATE POLICY of_own ON app.hidden USING (EXISTS (SELECT FROM app.own WHERE own.id = hidden.id));
+         CREATE TABLE app.returned (id integer, note text); CREATE TABLE app.whole (id integer, note text);
+         CREATE FUNCTION app.picks(key integer) RETURNS SETOF app.returned LANGUAGE sql BEGIN ATOMIC SELECT * FROM app.returned WHERE id = key; END;
+         CREATE FUNCTION app.as_whole(key integer) RETURNS app.whole LANGUAGE sql BEGIN ATOMIC SELECT w FROM app.whole w WHERE id = key; END;
          -- A kind of object that a later version may have.
          INSERT INTO pg_depend SELECT 'pg_ts_config'::regclass, oid, 0, 'pg_class'::regclass, 'app.odd'::regclass, 1, 'n' FROM pg_ts_config WHERE cfgname = 'unknown'",
     );
@@ -1036,6 +1120,7 @@ fn what_cannot_be_widened_is_refused_before_the_first_step() {
         ("typed", "id", "42P16", "typed table"),
         ("stored", "id", "42P16", "nest of app.store"),
         ("domain", "id", "42804", "app.number"),
+        ("returned", "id", "42P16", "row type function app.picks(integer) returns"),
         ("late", "id", "42P16", "~zz"),
         ("view", "id", "42809", "view"),
         ("plain", "none", "42703", "none"),
@@ -1047,6 +1132,8 @@ fn what_cannot_be_widened_is_refused_before_the_first_step() {
         assert!(format!("{refusal:?}").contains(words), "{table}: {refusal:?}");
     }
     assert_eq!(before, catalogs(&mut session));
+    let all = steps(&mut session, "snowflake_widen('app.whole', 'id')");
+    run(&mut session, &all);
     let mut owner = database.connect_as(&role);
     let refusal = refused(owner.query("SELECT * FROM snowflake_widen('app.key', 'id')", &[]));
     assert_eq!(
@@ -1094,9 +1181,10 @@ fn a_subscriber_gets_each_row_of_tables_that_are_widened() {
     there.batch_execute(&format!("CREATE SUBSCRIPTION s CONNECTION '{conninfo}' PUBLICATION p")).unwrap();
     let all = steps(&mut session, "snowflake_widen('t', 'id')");
     let notes = session.value("SELECT string_agg(step, ' ') FROM snowflake_widen('t', 'id') WHERE phase = 'notes'");
-    assert!(notes.contains("publication p sends all columns, so add column snowflake_widen_1 bigint"), "{notes}");
+    let added = beside(&mut session, "t", 1);
+    assert!(notes.contains(&format!("publication p sends all columns, so add column {added} bigint")), "{notes}");
     assert!(!notes.contains("public.u: publication"), "{notes}");
-    there.batch_execute("ALTER TABLE t ADD snowflake_widen_1 bigint").unwrap();
+    there.batch_execute(&format!("ALTER TABLE t ADD {added} bigint")).unwrap();
     for phase in TO_SWITCH {
         session
             .batch_execute(
@@ -1171,17 +1259,16 @@ fn a_subscriber_gets_each_row_of_partitioned_tables_that_are_widened() {
 
     let mut there = subscriber.connect();
     let key = "bigint, part integer, note text, PRIMARY KEY (id, part)";
-    for (table, column) in [("root", ""), ("leaf_0", "1"), ("leaf_1a", "1"), ("each_0", ""), ("each_1", "1")] {
+    for (table, whole) in [("root", ""), ("leaf_0", "leaf"), ("leaf_1a", "leaf"), ("each_0", ""), ("each_1", "each")] {
         there.batch_execute(&format!("CREATE TABLE {table} (id {key})")).unwrap();
-        if !column.is_empty() {
-            there.batch_execute(&format!("ALTER TABLE {table} ADD snowflake_widen_{column} bigint")).unwrap();
+        if !whole.is_empty() {
+            let added = beside(&mut session, whole, 1);
+            there.batch_execute(&format!("ALTER TABLE {table} ADD {added} bigint")).unwrap();
         }
     }
-    there
-        .batch_execute(
-            "CREATE TABLE refers (id integer PRIMARY KEY, root bigint, part integer, snowflake_widen_2 bigint)",
-        )
-        .unwrap();
+    let added = beside(&mut session, "refers", 2);
+    let refers = format!("CREATE TABLE refers (id integer PRIMARY KEY, root bigint, part integer, {added} bigint)");
+    there.batch_execute(&refers).unwrap();
     let conninfo = publisher.conninfo().replace('\'', "''");
     let subscribe = format!("CREATE SUBSCRIPTION s CONNECTION '{conninfo}' PUBLICATION as_one, as_leaves, of_parts");
     there.batch_execute(&subscribe).unwrap();
@@ -1295,7 +1382,8 @@ fn a_row_without_a_list_of_columns_is_refused_while_both_columns_are_there() {
     run_phases(&mut session, &all, &["switch", "check"]);
     let refusal = refused(session.batch_execute(positional));
     assert_eq!(refusal.sqlstate, "27000", "{refusal:?}");
-    assert_eq!(refusal.message, r#"INSERT gives value 5 to the former column "snowflake_widen_1" of table "u_0""#);
+    let former = beside(&mut session, "app.u", 1);
+    assert_eq!(refusal.message, format!(r#"INSERT gives value 5 to the former column "{former}" of table "u_0""#));
     // All others go on: rows that get another value, or NULL, or one that does not fit, and another
     // partition.
     session
@@ -1423,7 +1511,8 @@ fn a_fill_goes_on_where_it_stopped() {
         session = server.connect();
     }
     let done: i64 = session.value("SELECT blocks_done FROM snowflake_widen_progress").parse().unwrap();
-    let filled: i64 = session.value("SELECT count(snowflake_widen_1) FROM t").parse().unwrap();
+    let column = beside(&mut session, "t", 1);
+    let filled: i64 = session.value(&format!("SELECT count({column}) FROM t")).parse().unwrap();
     assert!(done > 50 && filled > 0 && filled < 2000, "{done} blocks, {filled} rows");
     session.batch_execute("CALL snowflake_widen_fill('t')").unwrap();
     assert_eq!(session.value("SELECT rows FROM snowflake_widen_progress"), (2000 - filled).to_string());
@@ -1612,11 +1701,7 @@ fn each_rule_is_needed() {
             "SELECT",
             partitioned_tables_are_what_they_would_be_if_they_had_been_written_so,
         ),
-        (
-            "COMMENT ON COLUMN app.parts.snowflake_widen_2 IS '[",
-            "SELECT '",
-            each_step_for_partitions_can_be_killed_and_taken_up_again,
-        ),
+        ("_2 IS '[[", "_2 IS '[]'; SELECT '[[", each_step_for_partitions_can_be_killed_and_taken_up_again),
         (
             "app.parts_0 ALTER COLUMN id DROP NOT NULL",
             "app.parts_0 ALTER COLUMN id SET STATISTICS -1",
