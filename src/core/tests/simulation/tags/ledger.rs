@@ -193,6 +193,11 @@ impl Tags {
         said.filter(|(losses, _)| *losses == self.losses.get()).map(|(_, next)| next)
     }
 
+    /// Whether the registry may have forgotten where an operator has said that a tag goes on.
+    pub fn may_have_unsaid(&self, id: u64) -> bool {
+        self.said.borrow().get(&id).is_some_and(|(losses, _)| *losses < self.losses.get())
+    }
+
     /// Whether an operator has said where a tag that does not jump goes on, and the registry has
     /// forgotten nothing since.
     pub fn goes_on(&self, record: &TagRecord) -> bool {

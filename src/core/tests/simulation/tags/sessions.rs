@@ -435,13 +435,15 @@ impl World {
         }
     }
 
-    /// Whether the tag has hardly any value left, or a silent restore has forgotten so many jumps
-    /// that an operator has to set its next value.
+    /// Whether the tag has hardly any value left, or the registry has forgotten so much, by a silent
+    /// restore or of what an operator has said, that an operator has to set its next value.
     fn is_ended(&self, server: &Server, tag: Tag) -> bool {
         let fleet = self.registered();
-        let is_silent = fleet.beyond == Some(crate::fleet::Beyond::RestoredSilently);
+        let record = fleet.store.borrow().tags[&tag];
+        let has_forgotten =
+            fleet.beyond == Some(crate::fleet::Beyond::RestoredSilently) || fleet.tags.may_have_unsaid(record.id);
         let shared = server.shared();
         let is_too_far = shared.tags().places.places.iter().any(|place| place.state() == State::TooFar);
-        is_silent && is_too_far || fleet.store.borrow().tags[&tag].next >= END - 2 * JUMP
+        has_forgotten && is_too_far || record.next >= END - 2 * JUMP
     }
 }
