@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use snowflake_core::draw::generator::Generator;
 use snowflake_core::fleet::lease::Holder;
-use snowflake_core::fleet::page::{self, Beginning, Kept, NextLife, PageFailure};
+use snowflake_core::fleet::page::{self, Beginning, Kept, NextLife, Page, PageFailure};
 use snowflake_core::id::identity::LaneName;
 
 use crate::promises::{Guarantee, Lie};
@@ -23,7 +23,9 @@ impl World {
 
     /// What has become of the page when a server starts.
     pub fn page_at_start(&self, server: &Rc<Server>, event: &'static str) {
-        let Some(mut bytes) = server.page().bytes.get().filter(|_| self.has_page(server)) else { return };
+        if server.page().bytes.get().is_none() || !self.has_page(server) {
+            return;
+        }
         match self.random.below(if self.crashes { 40 } else { 10 }) {
             0 => {
                 self.count("page lost");
@@ -32,8 +34,7 @@ impl World {
             }
             1 => {
                 self.count("page broken");
-                bytes[self.random.below(bytes.len())] ^= 1;
-                server.page().bytes.set(Some(bytes));
+                self.breaks_page(server);
             }
             2 => {
                 // The server starts again much later.
@@ -171,14 +172,20 @@ impl World {
         }
         self.page_at_start(&next, "crash with page");
         self.start(&next);
-        if self.random.one_in(4)
-            && let Some(mut bytes) = next.page().bytes.get()
-        {
+        if self.random.one_in(4) {
             self.count("page broken meanwhile");
-            bytes[self.random.below(bytes.len())] ^= 1;
-            next.page().bytes.set(Some(bytes));
+            self.breaks_page(&next);
         }
         true
+    }
+
+    /// Changes a byte of a server's page. A broken one stays broken: a second change could undo the
+    /// first one.
+    fn breaks_page(&self, server: &Server) {
+        if let Some(mut bytes) = server.page().bytes.get().filter(|bytes| Page::decode(bytes).is_some()) {
+            bytes[self.random.below(bytes.len())] ^= 1;
+            server.page().bytes.set(Some(bytes));
+        }
     }
 
     /// Ends a server that has no postmaster any more. Returns whether it is one.
