@@ -85,7 +85,10 @@ use crate::settings::guc;
 use bound::{Bound, Outside, conjunction, with_companions, with_kept};
 use comparison::{is_comparison, rewritten};
 use id_time::{Found, Site};
-use nodes::{cells, check_stack_depth, lappend, list_of, makeBoolExpr, palloc, pfree};
+use nodes::{
+    INT8_GREATER_OR_EQUAL, cells, check_stack_depth, compare, is_column, lappend, list_of, makeBoolExpr, number,
+    palloc, pfree,
+};
 
 /// The hook that was installed before ours.
 static PREVIOUS: Local<Hook> = Local::new(None);
@@ -396,8 +399,30 @@ unsafe fn rewrite(site: &Site, condition: *mut Node, is_and: bool, bounded: &mut
                 }
                 makeBoolExpr((*parts).boolop, args, (*parts).location).cast()
             }
+            NodeTag::T_NullTest => not_null(site, condition),
             _ => condition,
         }
+    }
+}
+
+/// Replaces `id IS NOT NULL` on a partitioned table by `id >=` the least bigint. Beside an OR of
+/// comparisons, PostgreSQL 15 to 18 prune the default partition because of the test.
+#[inline(never)]
+unsafe fn not_null(site: &Site, condition: *mut Node) -> *mut Node {
+    // SAFETY: a node's type is what its tag says. The planner has filled this array.
+    unsafe {
+        let test = condition.cast::<pg_sys::NullTest>();
+        let column = (*test).arg.cast::<pg_sys::Var>();
+        let entry = *(*site.root).simple_rte_array.add(site.relid as usize);
+        if (*test).nulltesttype != pg_sys::NullTestType::IS_NOT_NULL
+            || !(site.is_union || (*entry).relkind as u8 == pg_sys::RELKIND_PARTITIONED_TABLE)
+            || !is_column(column.cast(), site.relid)
+            || (*column.cast::<Node>()).type_ != NodeTag::T_Var
+            || (*column).vartype != pg_sys::INT8OID
+        {
+            return condition;
+        }
+        compare(column.cast(), INT8_GREATER_OR_EQUAL, number(i64::MIN))
     }
 }
 

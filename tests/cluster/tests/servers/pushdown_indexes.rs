@@ -4,7 +4,8 @@
 
 use cluster::Draw;
 use cluster::plans::{
-    IMMUTABLE_TIMES, LATE, Minutes, assert_same_rows, is_pushed, left_alone, plan, pushed, rows, without_pushdown,
+    IMMUTABLE_TIMES, LATE, Minutes, TIMES, assert_same_rows, is_pushed, left_alone, plan, pushed, rows,
+    without_pushdown,
 };
 use postgres::Client;
 
@@ -157,6 +158,42 @@ fn the_form_without_a_layout_is_rewritten_beside_an_index_by_the_time() {
     for time in ["snowflake_timestamp(id)", "(snowflake_parse(id)).created_at"] {
         let plan = pushed(&mut session, &format!("SELECT n FROM t WHERE {time} >= {LATE}"));
         assert!(plan.contains("t_pkey"), "{plan}");
+    }
+}
+
+/// PostgreSQL prunes the default partition where `IS NOT NULL` stands beside an OR of comparisons.
+#[test]
+fn rows_of_a_default_partition_are_found_beside_is_not_null() {
+    let database = Minutes::new();
+    let mut session = database.connect();
+    session
+        .batch_execute(
+            "CREATE TABLE p (id bigint PRIMARY KEY, n integer) PARTITION BY RANGE (id);
+             CREATE TABLE p_early PARTITION OF p FOR VALUES FROM (MINVALUE) TO (snowflake_min('2026-01-04Z'));
+             CREATE TABLE p_rest PARTITION OF p DEFAULT;
+             INSERT INTO p SELECT * FROM t;
+             CREATE ROLE beside_not_null;
+             CREATE TABLE guarded (LIKE p) PARTITION BY RANGE (id);
+             CREATE TABLE guarded_rest PARTITION OF guarded DEFAULT;
+             CREATE TABLE guarded_early PARTITION OF guarded FOR VALUES FROM (MINVALUE) TO (snowflake_min('2026-01-04Z'));
+             INSERT INTO guarded SELECT * FROM t;
+             CREATE POLICY p ON guarded USING (id IS NOT NULL);
+             ALTER TABLE guarded ENABLE ROW LEVEL SECURITY;
+             GRANT SELECT ON ALL TABLES IN SCHEMA public TO beside_not_null; SET ROLE beside_not_null",
+        )
+        .unwrap();
+    for time in TIMES {
+        for condition in [
+            format!("({time} < '2026-01-01 01:00Z' OR {time} >= {LATE}) AND id IS NOT NULL"),
+            format!("id IS NOT NULL AND {time} < '2026-01-01 01:00Z' OR id IS NOT NULL AND {time} >= {LATE}"),
+            format!("{time} IN ('2026-01-01 01:00Z', {LATE}) AND id IS NOT NULL"),
+        ] {
+            for from in ["p", "guarded", "(SELECT * FROM p UNION ALL SELECT * FROM t) u"] {
+                let query = format!("SELECT * FROM {from} WHERE {condition}");
+                assert_ne!(rows(&mut session, &query).unwrap().len(), 0, "{query}");
+                assert_same_rows(&mut session, &query);
+            }
+        }
     }
 }
 
