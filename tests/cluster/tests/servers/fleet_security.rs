@@ -94,9 +94,9 @@ fn an_ordinary_role_does_not_see_how_to_reach_the_registry() {
     let server = fleet.member().set("registry", &registry).start_with_extension();
     execute(
         &server,
-        "CREATE ROLE app LOGIN; CREATE ROLE watcher LOGIN; GRANT pg_monitor TO watcher; GRANT watcher TO app;
+        "CREATE ROLE app LOGIN NOINHERIT; CREATE ROLE watcher LOGIN; GRANT pg_monitor TO watcher; GRANT watcher TO app;
          CREATE FUNCTION definer() RETURNS bigint LANGUAGE sql SECURITY DEFINER AS 'SELECT snowflake_next()';
-         ALTER FUNCTION definer() OWNER TO watcher; ALTER ROLE app NOINHERIT",
+         ALTER FUNCTION definer() OWNER TO watcher",
     );
     let secrets = ["127.0.0.1", &*port, "stranger", &*passfile];
     let has = |said: &str| secrets.map(|secret| said.contains(secret));

@@ -1064,7 +1064,7 @@ fn whatever_json_is_sent_nothing_is_written_by_halves() {
     let before = all(&mut stolen.owner);
     let (fleet, lease, block) = (stolen.fleet(), stolen.lease(8), stolen.block());
     let odd = || {
-        let texts = ["", "NaN", "infinity", "0x10", "1e400", "5;", "\u{1}"].map(|text| json!(text));
+        let texts = ["", "NaN", "infinity", "0x", "1e400", "5;", "\u{1}"].map(|text| json!(text));
         let numbers = [json!(0.5), json!(-0.5), json!(1e300), json!(u64::MAX), json!(i64::MIN)];
         [texts.to_vec(), numbers.to_vec(), vec![Value::Null, json!({}), json!([]), json!([1]), json!(true)]].concat()
     };
