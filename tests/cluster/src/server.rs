@@ -317,7 +317,8 @@ impl Server {
     /// except for what only costs time where no machine loses its power: `fsync` is off, and WAL
     /// segments have 1 MB. The processes of a server may end in any way, because what they have
     /// written stays with the operating system. `jit` is off, because a plan without an index costs
-    /// so much in many tests that PostgreSQL would compile each of them.
+    /// so much in many tests that PostgreSQL would compile each of them. WAL is kept for a standby
+    /// that is restarted on a busy machine.
     #[must_use]
     pub fn builder() -> Builder {
         let nothing = Builder {
@@ -333,7 +334,7 @@ impl Server {
             environment: Vec::new(),
             bin: PathBuf::new(),
         };
-        nothing.config(PRELOAD, LIBRARY).config("fsync", "off").config("jit", "off")
+        nothing.config(PRELOAD, LIBRARY).config("fsync", "off").config("jit", "off").config("wal_keep_size", "32MB")
     }
 
     // Connections
