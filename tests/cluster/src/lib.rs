@@ -74,7 +74,7 @@ pub use installation::{compile_library, postgres_version, program_path, runs_ext
 pub use ledger::{Ledger, Load, Next, Promise};
 pub use marks::Marks;
 pub use operator::Operated;
-pub use outcome::{skip, wait_until};
+pub use outcome::{Ends, skip, wait_until};
 pub use patroni::{Patroni, has_patroni};
 pub use plans::plan;
 pub use pods::{Container, Pod, Volume, can_isolate};

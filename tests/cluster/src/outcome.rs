@@ -4,6 +4,7 @@
 use std::env;
 use std::fs::OpenOptions;
 use std::io::{Write, stderr};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -40,5 +41,15 @@ pub fn skip(reason: &str) {
     if let Some(file) = env::var_os("SKIPPED_TESTS") {
         let mut file = OpenOptions::new().append(true).create(true).open(file).expect("SKIPPED_TESTS names a file");
         file.write_all(line.as_bytes()).expect("the file is writable");
+    }
+}
+
+/// Tells threads to end, also when an assertion fails while they run.
+pub struct Ends<'a>(pub &'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        // Release: pairs with the loads in the threads' loops, which then find all that was done.
+        self.0.store(true, Ordering::Release);
     }
 }

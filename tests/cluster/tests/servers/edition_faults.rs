@@ -14,8 +14,8 @@ use std::thread;
 use cluster::drawing::{DAY_MS, HOUR_MS, at_once, wait_until_gone};
 use cluster::pages::psql;
 use cluster::{
-    Builder, Draw, EDITION, Edition, Known, Load, Promise, Running, Server, Shutdown, assert_ascending, assert_unique,
-    faketime_library, postgres_version, refused, skip, wait_until,
+    Builder, Draw, EDITION, Edition, Ends, Known, Load, Promise, Running, Server, Shutdown, assert_ascending,
+    assert_unique, faketime_library, postgres_version, refused, skip, wait_until,
 };
 use postgres::{Client, NoTls};
 
@@ -162,16 +162,6 @@ fn live(server: &Server, number: usize, ledger: &Ledger, end: &AtomicBool) -> Cl
         }
     }
     session
-}
-
-/// Tells threads to end, also when an assertion fails while they run.
-struct Ends<'a>(&'a AtomicBool);
-
-impl Drop for Ends<'_> {
-    fn drop(&mut self) {
-        // Relaxed: it only ends loops.
-        self.0.store(true, Ordering::Relaxed);
-    }
 }
 
 /// Runs 32 sessions until there is a fault, or until all is reached: so many ids, and so many

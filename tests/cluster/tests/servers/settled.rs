@@ -13,7 +13,7 @@ use cluster::drawing::{HOUR_MS, noon, wait_until_gone};
 use cluster::pages::{block, psql};
 use cluster::refusal::assert_refused_as;
 use cluster::{
-    Builder, Draw, Fleet, Leases, Operated, Server, Shutdown, assert_ascending, faketime_library, plan,
+    Builder, Draw, Ends, Fleet, Leases, Operated, Server, Shutdown, assert_ascending, faketime_library, plan,
     postgres_version, refused, skip, wait_until,
 };
 use postgres::{Client, Error, NoTls};
@@ -145,16 +145,6 @@ fn write<'a>(primary: impl Fn() -> &'a Server, writer: usize, end: &AtomicBool) 
         }
     }
     connect().expect("the server accepts a connection");
-}
-
-/// Tells threads to end, also when an assertion fails while they run.
-struct Ends<'a>(&'a AtomicBool);
-
-impl Drop for Ends<'_> {
-    fn drop(&mut self) {
-        // Release: pairs with the loads in the threads' loops, which then find all that was done.
-        self.0.store(true, Ordering::Release);
-    }
 }
 
 /// What a reader gets at one time: rows, and from where it goes on.

@@ -10,7 +10,7 @@ use std::thread;
 use cluster::drawing::{WORKER, at_once, noon};
 use cluster::marks::{behind_the_mark_ms, start_ms, worker};
 use cluster::pages::{block, psql};
-use cluster::{Builder, Draw, Server, Shutdown, assert_unique, postgres_version, refused, skip, wait_until};
+use cluster::{Builder, Draw, Ends, Server, Shutdown, assert_unique, postgres_version, refused, skip, wait_until};
 use postgres::config::Host;
 use postgres::{Client, NoTls};
 
@@ -801,6 +801,7 @@ fn a_cutover_to_another_server_and_back_under_load_loses_no_row_and_repeats_no_i
         wait_until("writes", || acknowledged.load(Ordering::Relaxed) > before + 500);
     };
     let drawn: Vec<i64> = thread::scope(|scope| {
+        let ends = Ends(&is_over);
         let sessions: Vec<_> = (0..SESSIONS).map(|_| scope.spawn(application)).collect();
         wait_for_writes();
         follow(old, recipe(PUBLISH));
@@ -812,7 +813,7 @@ fn a_cutover_to_another_server_and_back_under_load_loses_no_row_and_repeats_no_i
             at.store(place, Ordering::Relaxed);
         }
         wait_for_writes();
-        is_over.store(true, Ordering::Relaxed);
+        drop(ends);
         sessions.into_iter().flat_map(|session| session.join().expect("a session ends")).collect()
     });
     assert_unique(&drawn);
