@@ -405,8 +405,9 @@ unsafe fn rewrite(site: &Site, condition: *mut Node, is_and: bool, bounded: &mut
     }
 }
 
-/// Replaces `id IS NOT NULL` on a partitioned table by `id >=` the least bigint. Beside an OR of
-/// comparisons, PostgreSQL 15 to 18 prune the default partition because of the test.
+/// Replaces `IS NOT NULL` of a partitioned table's bigint column by `>=` the least bigint. Beside
+/// an OR of comparisons of a key, PostgreSQL (15, 16, 18) prunes the default partition because of
+/// the test.
 #[inline(never)]
 unsafe fn not_null(site: &Site, condition: *mut Node) -> *mut Node {
     // SAFETY: a node's type is what its tag says. The planner has filled this array.

@@ -9,8 +9,8 @@ use std::thread;
 
 use cluster::drawing::{HOUR_MS, WORKER, at_once, noon};
 use cluster::{
-    Draw, Known, Refusal, Running, Server, assert_ascending, assert_unique, faketime_library, instant, refused, skip,
-    wait_until,
+    Draw, Ends, Known, Refusal, Running, Server, assert_ascending, assert_unique, faketime_library, instant, refused,
+    skip, wait_until,
 };
 use postgres::Client;
 use snowflake_core::clock::Utc;
@@ -336,16 +336,6 @@ fn two_lanes_are_used_up_in_the_order_that_the_model_says() {
     assert_eq!(session.draw(), id(primary, tick + 1, first + 1));
 }
 
-/// Tells sessions that draw in a loop to stop, also when the test panics, because the scope waits
-/// for its threads.
-struct Stop<'a>(&'a AtomicBool);
-
-impl Drop for Stop<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
 /// Runs sessions that draw in a loop with `sql`, while the clock takes each of these offsets (in
 /// seconds) from the real one. It takes the next offset when every session has drawn at least
 /// twice.
@@ -370,7 +360,7 @@ fn jump(
                 ids
             })
         });
-        let stop = Stop(&stop);
+        let stop = Ends(&stop);
         for offset in offsets {
             server.set_clock_offset(*offset);
             let start: Vec<_> = rounds.iter().map(|rounds| rounds.load(Ordering::Relaxed)).collect();

@@ -14,7 +14,7 @@ use std::thread;
 use cluster::drawing::noon;
 use cluster::marks::end_ms;
 use cluster::{
-    Draw, Marks, Running, Server, Shutdown, assert_ascending, assert_unique, faketime_library, refused, skip,
+    Draw, Ends, Marks, Running, Server, Shutdown, assert_ascending, assert_unique, faketime_library, refused, skip,
     wait_until,
 };
 use postgres::Client;
@@ -339,6 +339,7 @@ fn a_storm_of_cancels_leaves_everybody_able_to_draw() {
     let (over, drawn, hit) = (AtomicBool::new(false), AtomicUsize::new(0), AtomicUsize::new(0));
     let all: Mutex<Vec<i64>> = Mutex::new(Vec::new());
     thread::scope(|scope| {
+        let _ends = Ends(&over);
         for pid in &pids {
             let (server, over, drawn, hit, all) = (&server, &over, &drawn, &hit, &all);
             scope.spawn(move || {
@@ -390,7 +391,6 @@ fn a_storm_of_cancels_leaves_everybody_able_to_draw() {
         let start = drawn.load(Ordering::Relaxed);
         server.set_clock_offset(offset + 60.0);
         wait_until("the sessions to draw on", || drawn.load(Ordering::Relaxed) > start + 10 * SESSIONS);
-        over.store(true, Ordering::Relaxed);
     });
     let ids = all.into_inner().unwrap();
     assert_unique(&ids);

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
 use cluster::pages::block;
-use cluster::{Draw, wait_until};
+use cluster::{Draw, Ends, wait_until};
 
 use super::database::Database;
 
@@ -48,19 +48,9 @@ fn broken(database: &Database, statements: &Statements) -> Vec<&'static str> {
     objects
 }
 
-/// Ends the writers, also when a test fails.
-struct End<'a>(&'a AtomicBool);
-
-impl Drop for End<'_> {
-    fn drop(&mut self) {
-        // Relaxed, here and below: nothing else depends on it.
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
 /// Runs the statements that never fail, in turn, until it is over.
 fn write(database: &Database, statements: &Statements, first: usize, over: &AtomicBool, written: &AtomicUsize) {
-    let _end = End(over);
+    let _end = Ends(over);
     let (mut session, mut is_old) = (database.connect(), true);
     let unbroken = statements.iter().filter(|(_, object)| object.is_none()).map(|(statement, _)| statement);
     for statement in unbroken.cycle().skip(first) {
@@ -115,7 +105,7 @@ fn assert_moves(file: &'static str, kinds: &[&str]) {
         wait_until("the writers", is_enough);
     };
     thread::scope(|scope| {
-        let _end = End(&over);
+        let _end = Ends(&over);
         let (database, statements, over, written) = (&database, &statements, &over, &written);
         for number in 0..4 {
             scope.spawn(move || write(database, statements, 5 * number, over, written));
