@@ -70,7 +70,7 @@ INSERT INTO merges (into_artist, "oldIds") SELECT max(id), array_agg(id) FROM ar
 SELECT merge_artists(ARRAY[1], 1);
 SELECT merge_artists(ARRAY(SELECT id FROM artists), 1); -- breaks: app.merge_artists(integer[],integer)
 SELECT * FROM first_artist(); -- breaks: app.first_artist()
-SELECT setval('edits_id_seq', greatest(max(id), 1)) FROM edits; -- breaks: app.edits_id_seq
+SELECT setval('edits_id_seq', nextval('edits_id_seq') + 1000); -- breaks: app.edits_id_seq
 SELECT count(*), max(latest) FROM credited;
 UPDATE credits SET name = upper(name) WHERE id = (SELECT max(credit) FROM entities WHERE kind = 1);
 DELETE FROM entity_1 WHERE id = (SELECT max(id) FROM entity_1) AND name = 'three';
