@@ -75,9 +75,12 @@ impl Problem {
             Self::Login(message) => Report::new("28P01", "etcd refuses the user").quoting(message).hint(format!(
                 "Check the parameters user and password_file in {registry}. A certificate does not take their place."
             )),
-            Self::NoRights(message) => Report::new("42501", "user may not use the registry in etcd")
-                .quoting(message)
-                .hint("Grant it: \"etcdctl role grant-permission ROLE --prefix=true readwrite /snowflake_id/\"."),
+            Self::NoRights(message) => {
+                Report::new("42501", "user may not use the registry in etcd").quoting(message).hint(
+                    "Grant it: \"etcdctl role grant-permission ROLE --prefix=true readwrite /snowflake_id/\". Some \
+                     releases of etcd also ask for the role root: see \"etcd\" in docs/fleet.md.",
+                )
+            }
             Self::NoFleet(key) => Report::new("42704", "etcd has no record of the fleet")
                 .quoting(&format!("no key \"{key}\""))
                 .hint(format!(
