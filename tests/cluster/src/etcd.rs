@@ -406,13 +406,14 @@ impl Etcd {
         ] {
             self.ctl(&command.split(' ').collect::<Vec<_>>());
         }
-        // As the page says of releases that tell their state only to this role.
+        // Some releases tell their state only to this role, as the page says.
         self.login = Some(format!("snowflake:{member}"));
-        let is_told = self.try_ctl(&["endpoint", "status"]).is_ok();
+        let status = self.try_ctl(&["endpoint", "status"]);
         self.login = Some(format!("root:{root}"));
-        if !is_told {
-            self.ctl(&["user", "grant-role", "snowflake", "root"]);
-        }
+        match status {
+            Err(said) if said.contains("permission denied") => self.ctl(&["user", "grant-role", "snowflake", "root"]),
+            said => said.expect("etcd tells its state"),
+        };
     }
 
     /// Returns the password of etcd's root; `None` before [`Etcd::enable_passwords`].
