@@ -60,7 +60,9 @@ pub fn measure(rows: u64) -> Result<Measured, Failure> {
              ALTER TABLE refers_{number} ADD FOREIGN KEY (key) REFERENCES keys ON DELETE CASCADE"
         ))?;
     }
-    session.batch_execute("VACUUM ANALYZE; CHECKPOINT")?;
+    for statement in ["VACUUM ANALYZE", "CHECKPOINT"] {
+        session.batch_execute(statement)?;
+    }
     let (written, is_over) = (Mutex::new(Written::default()), AtomicBool::new(false));
     let mut table = format!(
         "Measured on {}. {} {} {rows} rows, and a third of them in each of three tables that refer to these.\n\n\
