@@ -435,8 +435,8 @@ impl World {
         }
     }
 
-    /// Whether the tag has hardly any value left, or the registry has forgotten so much, by a silent
-    /// restore or of what an operator has said, that an operator has to set its next value.
+    /// Whether the tag has hardly any value left, or an operator has to set its next value, because
+    /// a silent restore has forgotten so many jumps, or the registry what an operator has said.
     fn is_ended(&self, server: &Server, tag: Tag) -> bool {
         let fleet = self.registered();
         let record = fleet.store.borrow().tags[&tag];
