@@ -1,7 +1,7 @@
 -- $1 tables, $2 their columns to be replaced, in pairs: the name of the column beside each, as a
 -- text and as in SQL, the former one's as in SQL, and the type of the one beside. A partition's has
--- the name of its partitioned table's. No other table has that name, because a NATURAL JOIN of a
--- session compares all columns whose names are equal.
+-- the name of its partitioned table's. A new name has the table's number, because a NATURAL JOIN of
+-- a session compares all columns whose names are equal.
 SELECT name::text::cstring, quote_ident(name)::cstring, quote_ident(attname)::cstring,
        coalesce((SELECT t.typname FROM pg_attribute JOIN pg_type t ON t.oid = atttypid WHERE attrelid = rel AND pg_attribute.attname = name), 'int8')::text::cstring
 FROM unnest($1, $2) WITH ORDINALITY AS narrow (rel, att, place) JOIN pg_attribute a ON attrelid = rel AND attnum = att,

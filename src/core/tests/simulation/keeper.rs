@@ -139,7 +139,7 @@ impl<'a> Keeper<'a> {
         let mut known = self.fleet.known.borrow_mut();
         match known.iter_mut().find(|known| (known.worker, known.holder, known.from_ms) == (worker, holder, from_ms)) {
             Some(known) => {
-                // What ends may note a lease late that the next life has prolonged.
+                // A process that ends may note late a lease that the next life has prolonged.
                 let is_late = self.server.is_orphan.get() || self.shared.gone.get();
                 known.until_ms = if is_late { until_ms.max(known.until_ms) } else { until_ms };
                 known.latest_ms = known.latest_ms.max(until_ms);
